@@ -1,0 +1,104 @@
+// The library: open a model, submit requests, receive events, close.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "thalweg/error.h"
+#include "thalweg/event.h"
+#include "thalweg/request.h"
+
+namespace thalweg {
+
+/// Limits and choices fixed at start. Zero means "choose for this machine and model".
+struct EngineOptions {
+  std::string model_path;  // a .gguf file (any shard of a split one) or a Hugging Face folder
+  std::int32_t num_threads = 0;
+  std::int32_t max_model_len = 0;  // tokens of prompt and output together
+  std::int64_t kv_cache_bytes = 0;
+  std::int32_t max_num_seqs = 0;            // sequences computed in one step
+  std::int32_t max_num_batched_tokens = 0;  // tokens computed in one step
+  std::int32_t max_queued_requests = 0;     // waiting requests beyond this are refused
+  bool enable_prefix_cache = true;
+  std::int32_t num_draft_tokens = 0;  // n-gram speculation: most drafts per step, 0 is off
+};
+
+/// What a caller may need to know about the loaded model.
+struct ModelDescription {
+  std::string name;
+  std::string architecture;
+  std::int32_t vocab_size = 0;     // rows of the head; valid ids are below it
+  std::int32_t max_model_len = 0;  // after options and KV memory have been applied
+  std::int64_t num_parameters = 0;
+  std::int64_t weight_bytes = 0;
+  std::int64_t kv_bytes_per_token = 0;
+  std::vector<std::int32_t> eos_token_ids;
+};
+
+/// A consistent snapshot, taken by the engine thread after each step. Totals only grow.
+struct EngineStats {
+  std::int32_t num_running = 0;  // sequences
+  std::int32_t num_waiting = 0;
+  std::int64_t num_blocks_total = 0;
+  std::int64_t num_blocks_used = 0;  // held by sequences; cached free blocks do not count
+  std::uint64_t num_steps = 0;
+  std::uint64_t num_requests_admitted = 0;
+  std::uint64_t num_requests_rejected = 0;
+  std::uint64_t num_preemptions = 0;
+  std::uint64_t num_prompt_tokens = 0;
+  std::uint64_t num_output_tokens = 0;
+  std::uint64_t num_prefix_query_tokens = 0;
+  std::uint64_t num_prefix_hit_tokens = 0;
+  std::uint64_t num_drafts = 0;  // steps that carried drafts
+  std::uint64_t num_draft_tokens = 0;
+  std::uint64_t num_accepted_tokens = 0;
+  std::int32_t last_step_tokens = 0;
+  double last_progress_s = 0.0;  // engine clock at the last finished step or idle turn
+};
+
+/// All functions may be called from any thread.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  virtual const ModelDescription& model() const = 0;
+
+  /// Refuses at once what can never run (both numbers in the message) and what does not fit the
+  /// queue. After success exactly `num_sequences` FinishEvents reach `sink`.
+  virtual Result<RequestId> submit(GenerateRequest request, std::shared_ptr<EventSink> sink) = 0;
+
+  /// Ends the request, or one sequence of it, within one step. Unknown ids are ignored.
+  virtual void cancel(RequestId id) = 0;
+  virtual void cancel_sequence(RequestId id, std::int32_t sequence_index) = 0;
+
+  virtual EngineStats stats() const = 0;
+
+  /// Drops all cached prefixes; refused with kFailedPrecondition while sequences run.
+  virtual Status reset_prefix_cache() = 0;
+
+  /// Stops taking requests, lets running ones finish for `drain_s` seconds, ends the rest as
+  /// cancelled and joins the threads. Idempotent; the destructor calls close(0).
+  virtual void close(double drain_s) = 0;
+};
+
+/// Called on the loading thread with the share of weight bytes that is ready, in [0, 1].
+using LoadProgress = std::function<void(double fraction)>;
+
+Result<std::unique_ptr<Engine>> open_engine(const EngineOptions& options, const LoadProgress& progress = {});
+
+/// One finished sequence of an offline run.
+struct GeneratedSequence {
+  std::vector<std::int32_t> token_ids;
+  std::vector<TokenLogprobs> logprobs;
+  FinishEvent finish;
+};
+
+/// Runs all requests through the engine and returns their sequences, `[request][sequence]`, in the
+/// order given. A request that is refused or fails carries its error in `finish`.
+std::vector<std::vector<GeneratedSequence>> generate(Engine& engine, std::vector<GenerateRequest> requests,
+                                                     const std::function<void(std::size_t num_done)>& progress = {});
+
+}  // namespace thalweg

@@ -1,0 +1,2 @@
+// Boost.JSON's definitions, compiled once.
+#include <boost/json/src.hpp>

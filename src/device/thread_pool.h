@@ -1,0 +1,48 @@
+// The threads that run CPU kernels.
+//
+// Work is claimed in small tasks from one counter, so a thread that another process slows down takes
+// fewer of them and nobody waits at a barrier for its share. Idle threads spin briefly, then sleep.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace thalweg::device {
+
+/// One thread at a time may call `parallel_for`; it takes part in the work.
+class ThreadPool {
+ public:
+  /// Threads in all, the caller included. With `pin`, worker i is bound to the i-th processor of
+  /// the process's affinity mask; the caller is left alone.
+  explicit ThreadPool(int num_threads, bool pin = true);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const;
+
+  /// Calls `body(task, thread)` once for each task in [0, num_tasks), thread in
+  /// [0, num_threads()), and returns when all are done. Results must not depend on which thread
+  /// runs a task. No nesting.
+  template <typename Body>
+  void parallel_for(std::int64_t num_tasks, Body&& body) {
+    using Plain = std::remove_reference_t<Body>;
+    run(
+        num_tasks, [](void* context, std::int64_t task, int thread) { (*static_cast<Plain*>(context))(task, thread); },
+        const_cast<std::remove_const_t<Plain>*>(&body));
+  }
+
+ private:
+  using TaskFunction = void (*)(void* context, std::int64_t task, int thread);
+  void run(std::int64_t num_tasks, TaskFunction function, void* context);
+
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Processors this process may run on, as the kernel and the cgroup quota tell.
+int num_usable_cpus();
+
+}  // namespace thalweg::device

@@ -1,0 +1,71 @@
+// A model on disk: metadata and tensors, from a GGUF file (or its shards) or a Hugging Face folder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/dtype.h"
+#include "thalweg/error.h"
+
+namespace thalweg::weights {
+
+enum class CheckpointKind : std::uint8_t { kGguf, kHuggingFace };
+
+/// A tensor as it lies in the file. Shape is outermost first ([out_features, in_features]), for GGUF
+/// too. The name is the file's own ("blk.0.attn_q.weight", "model.layers.0.self_attn.q_proj.weight").
+struct TensorInfo {
+  std::string name;
+  device::DType dtype = device::DType::kF32;
+  std::vector<std::int64_t> shape;
+  std::int32_t file = 0;     // index into the checkpoint's files
+  std::uint64_t offset = 0;  // bytes from the start of that file
+  std::uint64_t num_bytes = 0;
+
+  std::int64_t num_elements() const;
+};
+
+/// Typed access to metadata by key: a GGUF key ("llama.block_count") or a dotted path into config.json
+/// ("rope_scaling.factor"). Absent and null are the same; a wrong type is an error that names the key,
+/// the type found and the type needed. Numbers convert only without loss.
+class Metadata {
+ public:
+  virtual ~Metadata() = default;
+  virtual bool has(std::string_view key) const = 0;
+  virtual Result<std::int64_t> get_int(std::string_view key) const = 0;
+  virtual Result<double> get_float(std::string_view key) const = 0;
+  virtual Result<bool> get_bool(std::string_view key) const = 0;
+  virtual Result<std::string> get_string(std::string_view key) const = 0;
+  virtual Result<std::vector<std::int64_t>> get_ints(std::string_view key) const = 0;
+  virtual Result<std::vector<double>> get_floats(std::string_view key) const = 0;
+  virtual Result<std::vector<std::string>> get_strings(std::string_view key) const = 0;
+  /// For `inspect`: every key with a short printed value, in file order.
+  virtual std::vector<std::pair<std::string, std::string>> describe() const = 0;
+};
+
+/// Files stay mapped read-only while this lives. Everything in the headers has been checked: offsets and
+/// sizes lie inside the files, sizes follow from shape and type, tensors do not overlap, names are unique.
+class Checkpoint {
+ public:
+  /// `path`: a .gguf file (any shard of a split one) or a folder with config.json and *.safetensors.
+  static Result<std::unique_ptr<Checkpoint>> open(const std::string& path);
+  virtual ~Checkpoint() = default;
+
+  virtual CheckpointKind kind() const = 0;
+  virtual const std::string& path() const = 0;
+  virtual const std::string& architecture() const = 0;  // "llama", or "LlamaForCausalLM"
+  virtual const Metadata& metadata() const = 0;         // config.json for a folder
+  virtual const std::vector<TensorInfo>& tensors() const = 0;
+  virtual const TensorInfo* find(std::string_view name) const = 0;
+  virtual std::span<const std::byte> bytes(const TensorInfo& tensor) const = 0;
+  /// Gives the pages of a tensor back to the page cache, once it has been packed.
+  virtual void release(const TensorInfo& tensor) const = 0;
+  virtual std::vector<std::string> files() const = 0;
+};
+
+}  // namespace thalweg::weights
