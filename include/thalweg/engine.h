@@ -24,6 +24,7 @@ struct EngineOptions {
   std::int32_t max_queued_requests = 0;     // waiting requests beyond this are refused
   bool enable_prefix_cache = true;
   std::int32_t num_draft_tokens = 0;  // n-gram speculation: most drafts per step, 0 is off
+  double target_step_s = 0.0;         // while streams run, prefill is cut so that a step takes about this long
 };
 
 /// What a caller may need to know about the loaded model.
@@ -38,7 +39,8 @@ struct ModelDescription {
   std::vector<std::int32_t> eos_token_ids;
 };
 
-/// A consistent snapshot, taken by the engine thread after each step. Totals only grow.
+/// A consistent snapshot, taken by the engine thread after each step. Totals only grow. Always
+/// num_sequences_admitted == finished + cancelled + failed + num_running + num_waiting.
 struct EngineStats {
   std::int32_t num_running = 0;  // sequences
   std::int32_t num_waiting = 0;
@@ -47,12 +49,16 @@ struct EngineStats {
   std::uint64_t num_steps = 0;
   std::uint64_t num_requests_admitted = 0;
   std::uint64_t num_requests_rejected = 0;
+  std::uint64_t num_sequences_admitted = 0;
+  std::uint64_t num_sequences_finished = 0;   // kStop, kLength
+  std::uint64_t num_sequences_cancelled = 0;  // kCancelled
+  std::uint64_t num_sequences_failed = 0;     // kError, deadlines included
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_prompt_tokens = 0;
   std::uint64_t num_output_tokens = 0;
   std::uint64_t num_prefix_query_tokens = 0;
   std::uint64_t num_prefix_hit_tokens = 0;
-  std::uint64_t num_drafts = 0;  // steps that carried drafts
+  std::uint64_t num_drafts = 0;  // rows that verified drafts: one sequence in one step
   std::uint64_t num_draft_tokens = 0;
   std::uint64_t num_accepted_tokens = 0;
   std::int32_t last_step_tokens = 0;

@@ -28,7 +28,7 @@ struct TokenLogprobs {
 struct StartEvent {
   RequestId request_id{};
   std::int32_t sequence_index = 0;
-  std::int32_t num_cached_tokens = 0;          // prompt tokens taken from the prefix cache
+  std::int32_t num_cached_tokens = 0;          // prompt tokens from the prefix cache, equal for all of a request
   std::vector<TokenLogprobs> prompt_logprobs;  // [num_prompt_tokens - 1], if asked for (sequence 0)
 };
 

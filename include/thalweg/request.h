@@ -1,10 +1,13 @@
 // What a caller asks of an engine. Plain values; an engine checks them once, in scheduler/admission.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "thalweg/error.h"
 
 namespace thalweg {
 
@@ -35,6 +38,19 @@ struct SamplingParams {
   bool ignore_eos = false;                           // the model's own end tokens do not end
 };
 
+/// Limits of one request that hold for every model; the rule table beside them is base/request_rules.cc.
+inline constexpr std::int32_t kMaxLogprobs = 20;
+inline constexpr std::int32_t kMaxSequencesPerRequest = 128;
+inline constexpr std::size_t kMaxLogitBiases = 1024;
+inline constexpr std::size_t kMaxBadWords = 256;  // token sequences; one string may need several
+inline constexpr std::size_t kMaxBadWordTokens = 64;
+inline constexpr std::size_t kMaxStopTokenIds = 128;
+inline constexpr std::size_t kMaxCacheSaltBytes = 128;
+
+/// Checks every field against its range and every id against [0, vocab_size). The error's `param` is
+/// the field's name above. All doors (HTTP, command line, batch files, library) come through here.
+Status validate_sampling(const SamplingParams& sampling, std::int32_t vocab_size);
+
 /// One request: one prompt, `num_sequences` generated continuations.
 struct GenerateRequest {
   std::vector<std::int32_t> prompt_ids;
@@ -46,5 +62,9 @@ struct GenerateRequest {
   std::optional<double> timeout_s;        // from submission
   std::string cache_salt;                 // part of the prefix cache key
 };
+
+/// Checks what depends on the vocabulary alone, `validate_sampling` included. Lengths against a
+/// model's and a pool's limits are the engine's question; `Engine::submit` asks both.
+Status validate_request(const GenerateRequest& request, std::int32_t vocab_size);
 
 }  // namespace thalweg
