@@ -1,0 +1,205 @@
+#include "sampling/draw.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "base/check.h"
+#include "sampling/philox.h"
+#include "sampling/scan.h"
+#include "sampling/select.h"
+
+namespace thalweg::sampling {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::vector<float> normal_row(int n, unsigned seed, float spread) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0.0F, spread);
+  std::vector<float> row(static_cast<std::size_t>(n));
+  for (float& x : row) x = normal(random);
+  return row;
+}
+
+/// The definition: sort everything, filter, normalise, in doubles.
+std::vector<double> reference(const std::vector<float>& row, const DrawParams& params) {
+  std::vector<int> order(row.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return row[static_cast<std::size_t>(a)] > row[static_cast<std::size_t>(b)]; });
+  const auto weight = [&](int id) {
+    return std::exp((double{row[static_cast<std::size_t>(id)]} - double{row[static_cast<std::size_t>(order[0])]}) /
+                    params.temperature);
+  };
+  if (params.top_k > 0 && params.top_k < static_cast<int>(order.size())) {
+    order.resize(static_cast<std::size_t>(params.top_k));
+  }
+  while (weight(order.back()) < params.min_p) order.pop_back();
+  double total = 0.0;
+  for (const int id : order) total += weight(id);
+  double sum = 0.0;
+  std::size_t num_kept = 0;
+  while (num_kept < order.size()) {
+    sum += weight(order[num_kept++]);
+    if (params.top_p < 1.0F && sum >= params.top_p * total) break;
+  }
+  std::vector<double> probabilities(row.size(), 0.0);
+  for (std::size_t i = 0; i < num_kept; ++i) {
+    probabilities[static_cast<std::size_t>(order[i])] = weight(order[i]) / sum;
+  }
+  return probabilities;
+}
+
+std::int32_t draw(const std::vector<float>& row, const DrawParams& params, double u) {
+  RowScratch scratch;
+  const RowLoops& loops = row_loops(device::detect_cpu_level());
+  CHECK(scan_row(loops, row, scratch));
+  return draw_from_row(loops, row, params, u, scratch);
+}
+
+/// Chi-square of `kDraws` against the reference; bins below 5 expected draws are put together.
+void expect_distribution(const std::vector<float>& row, const DrawParams& params) {
+  const std::vector<double> expected = reference(row, params);
+  constexpr int kDraws = 20000;
+  std::vector<int> counts(row.size(), 0);
+  for (int i = 0; i < kDraws; ++i) {
+    const std::int32_t id = draw(row, params, uniform(1234, static_cast<std::uint64_t>(i), DrawPurpose::kToken));
+    ASSERT_GE(id, 0);
+    ASSERT_LT(id, static_cast<std::int32_t>(row.size()));
+    ASSERT_GT(expected[static_cast<std::size_t>(id)], 0.0) << "id " << id << " is excluded";
+    ++counts[static_cast<std::size_t>(id)];
+  }
+  double chi_square = 0.0;
+  double rare_expected = 0.0;
+  int rare_count = 0;
+  int num_bins = 0;
+  const auto add = [&](double mean, int count) {
+    chi_square += (count - mean) * (count - mean) / mean;
+    ++num_bins;
+  };
+  for (std::size_t id = 0; id < row.size(); ++id) {
+    const double mean = expected[id] * kDraws;
+    if (mean >= 5.0) {
+      add(mean, counts[id]);
+    } else {
+      rare_expected += mean;
+      rare_count += counts[id];
+    }
+  }
+  if (rare_expected >= 5.0) add(rare_expected, rare_count);
+  // The upper 0.1 % point by Wilson and Hilferty.
+  const double freedom = std::max(1, num_bins - 1);
+  const double limit = freedom * std::pow(1.0 - 2.0 / (9.0 * freedom) + 3.09 * std::sqrt(2.0 / (9.0 * freedom)), 3.0);
+  EXPECT_LT(chi_square, limit) << num_bins << " bins";
+}
+
+TEST(Draw, FollowsTheDistribution) {
+  const std::vector<float> row = normal_row(300, 1, 2.0F);
+  expect_distribution(row, {.temperature = 1.0F});
+  expect_distribution(row, {.temperature = 0.5F});
+  expect_distribution(row, {.temperature = 3.0F});
+  expect_distribution(row, {.temperature = 1.0F, .top_k = 10});
+  expect_distribution(row, {.temperature = 1.0F, .top_k = 299});
+  expect_distribution(row, {.temperature = 1.5F, .top_p = 0.8F});
+  expect_distribution(row, {.temperature = 1.0F, .min_p = 0.05F});
+  expect_distribution(row, {.temperature = 1.2F, .top_k = 40, .top_p = 0.9F, .min_p = 0.02F});
+  expect_distribution(row, {.temperature = 1.2F, .top_p = 0.9F, .min_p = 0.02F});
+}
+
+TEST(Draw, FollowsTheDistributionOfLargeRows) {
+  const std::vector<float> row = normal_row(5000, 2, 3.0F);
+  expect_distribution(row, {.temperature = 1.0F, .top_k = 50});
+  expect_distribution(row, {.temperature = 0.7F, .top_p = 0.9F});
+  expect_distribution(row, {.temperature = 0.6F});
+}
+
+/// Where nothing is sorted, the draw inverts the distribution in the order of ids: every u can be checked.
+void expect_inverse(const std::vector<float>& row, const DrawParams& params) {
+  const std::vector<double> expected = reference(row, params);
+  std::vector<double> up_to(row.size());
+  std::partial_sum(expected.begin(), expected.end(), up_to.begin());
+  for (double u = 0.0; u < 1.0; u += 0.0127) {
+    const auto id = static_cast<std::size_t>(draw(row, params, u));
+    ASSERT_GT(expected[id], 0.0);
+    ASSERT_LE(u, up_to[id] + 1e-5);
+    ASSERT_GE(u, up_to[id] - expected[id] - 1e-5);
+  }
+  const auto last = static_cast<std::size_t>(draw(row, params, std::nextafter(1.0, 0.0)));
+  EXPECT_GT(expected[last], 0.0);
+}
+
+TEST(Draw, FlatRowsAreCutWithoutSorting) {
+  for (const unsigned seed : {3U, 4U}) {
+    const std::vector<float> row = normal_row(50001, seed, 0.5F);
+    expect_inverse(row, {.temperature = 1.0F});
+    expect_inverse(row, {.temperature = 1.0F, .top_p = 0.95F});
+    expect_inverse(row, {.temperature = 2.0F, .top_p = 0.3F});
+    expect_inverse(row, {.temperature = 1.0F, .top_p = 0.6F, .min_p = 0.1F});
+    expect_inverse(row, {.temperature = 1.0F, .top_p = std::nextafter(1.0F, 0.0F)});
+  }
+}
+
+TEST(Draw, EqualValuesAreCutByTheLowestIds) {
+  std::vector<float> row(40000, 0.25F);
+  expect_inverse(row, {.temperature = 1.0F, .top_p = 0.5F});
+  EXPECT_LT(draw(row, {.temperature = 1.0F, .top_p = 0.5F}, 0.999999999), 20001);
+  EXPECT_EQ(draw(row, {.temperature = 1.0F, .top_k = 3}, 0.999), 2);
+  // Near zero and of both signs, where halving by value would take long.
+  for (std::size_t i = 0; i < row.size(); ++i) row[i] = (i % 2 == 0 ? 1e-40F : -1e-40F) * static_cast<float>(i % 7);
+  expect_inverse(row, {.temperature = 1.0F, .top_p = 0.37F});
+}
+
+TEST(Draw, TinyTopPIsGreedy) {
+  std::vector<float> row = normal_row(5000, 5, 1.0F);
+  row[17] = row[4000] = 9.0F;
+  row[3000] = std::nextafter(9.0F, 0.0F);
+  for (const double u : {0.0, 0.5, 0.999999}) {
+    EXPECT_EQ(draw(row, {.temperature = 1.0F, .top_p = 1e-9F}, u), 17);
+    EXPECT_EQ(draw(row, {.temperature = 1.0F, .top_k = 1}, u), 17);
+    EXPECT_EQ(draw(row, {.temperature = 1e-3F, .top_k = 1}, u), 17);
+  }
+  EXPECT_EQ(draw(row, {.temperature = 1.0F, .min_p = 1.0F}, 0.0), 17);
+  EXPECT_EQ(draw(row, {.temperature = 1e-30F, .min_p = 1.0F}, 0.99), 4000);
+}
+
+TEST(Draw, NeverPicksWhatIsMaskedOrVanishes) {
+  std::vector<float> row(1000, -kInfinity);
+  row[500] = -1e30F;
+  row[501] = -2e30F;
+  for (const DrawParams& params : std::vector<DrawParams>{{.temperature = 1.0F},
+                                                          {.temperature = 1.0F, .top_k = 5},
+                                                          {.temperature = 1.0F, .top_p = 0.99F},
+                                                          {.temperature = 1e-38F, .top_p = 0.99F}}) {
+    for (const double u : {0.0, 0.3, std::nextafter(1.0, 0.0)}) EXPECT_EQ(draw(row, params, u), 500);
+  }
+}
+
+TEST(Select, FindsTheBestOfAnyRow) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 60; ++round) {
+    const int n = 1 + static_cast<int>(random() % 3000);
+    std::vector<float> row(static_cast<std::size_t>(n));
+    // Few different values: ties everywhere.
+    for (float& x : row) x = round % 2 == 0 ? static_cast<float>(random() % 20) : static_cast<float>(random()) * 1e-9F;
+    std::vector<Candidate> all;
+    for (int i = 0; i < n; ++i) all.push_back({row[static_cast<std::size_t>(i)], i});
+    std::sort(all.begin(), all.end(), better);
+    RowScratch scratch;
+    ASSERT_TRUE(scan_row(portable_row_loops(), row, scratch));
+    EXPECT_EQ(arg_max(row, scratch.maxima), all[0].id);
+    for (const int k : {1, 2, 20, n / 2, n, n + 5}) {
+      select_top(row, scratch.maxima, k, scratch.order, scratch.candidates);
+      ASSERT_EQ(scratch.candidates.size(), static_cast<std::size_t>(std::min(k, n)));
+      for (std::size_t i = 0; i < scratch.candidates.size(); ++i) ASSERT_EQ(scratch.candidates[i].id, all[i].id);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace thalweg::sampling
