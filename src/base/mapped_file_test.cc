@@ -1,0 +1,96 @@
+#include "base/mapped_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+
+namespace thalweg {
+namespace {
+
+class MappedFileTest : public testing::Test {
+ protected:
+  MappedFileTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "thalweg-mapped-XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+  }
+  ~MappedFileTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string write(const std::string& name, const std::string& content) {
+    const std::string path = folder_ / name;
+    std::ofstream(path, std::ios::binary) << content;
+    return path;
+  }
+
+  std::filesystem::path folder_;
+};
+
+std::string text(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+TEST_F(MappedFileTest, HoldsTheBytesAndMovesThem) {
+  const std::string path = write("a", "thalweg");
+  Result<MappedFile> file = MappedFile::open(path);
+  ASSERT_TRUE(file.has_value());
+  EXPECT_EQ(text(*file), "thalweg");
+  EXPECT_EQ(file->path(), path);
+  const std::byte* address = file->bytes().data();
+  const MappedFile moved = std::move(*file);
+  EXPECT_EQ(moved.bytes().data(), address);
+  EXPECT_EQ(text(moved), "thalweg");
+}
+
+TEST_F(MappedFileTest, AnEmptyFileIsEmpty) {
+  const Result<MappedFile> file = MappedFile::open(write("empty", ""));
+  ASSERT_TRUE(file.has_value());
+  EXPECT_TRUE(file->bytes().empty());
+  file->drop(0, 0);
+}
+
+TEST_F(MappedFileTest, RefusesWhatIsNoFile) {
+  const Result<MappedFile> missing = MappedFile::open(folder_ / "missing");
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
+  EXPECT_NE(missing.error().message.find("missing"), std::string::npos);
+
+  const Result<MappedFile> folder = MappedFile::open(folder_);
+  ASSERT_FALSE(folder.has_value());
+  EXPECT_NE(folder.error().message.find("is a folder"), std::string::npos);
+
+  const std::string fifo = folder_ / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_FALSE(MappedFile::open(fifo).has_value());
+}
+
+std::size_t resident_bytes() {
+  std::size_t pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+TEST_F(MappedFileTest, DroppedPagesLeaveTheProcessAndComeBack) {
+  constexpr std::size_t kSize = 32 << 20;
+  const Result<MappedFile> file = MappedFile::open(write("large", std::string(kSize, 'x')));
+  ASSERT_TRUE(file.has_value());
+  const std::size_t before = resident_bytes();
+  const auto sum = [&] {
+    std::size_t total = 0;
+    for (std::size_t i = 0; i < kSize; i += 4096) total += static_cast<std::size_t>(file->bytes()[i]);
+    return total;
+  };
+  EXPECT_EQ(sum(), kSize / 4096 * 'x');
+  EXPECT_GE(resident_bytes(), before + kSize / 2);
+  file->drop(100, kSize - 200);
+  EXPECT_LE(resident_bytes(), before + kSize / 8);
+  EXPECT_EQ(sum(), kSize / 4096 * 'x');
+}
+
+}  // namespace
+}  // namespace thalweg
