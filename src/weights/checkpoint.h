@@ -8,12 +8,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "device/dtype.h"
 #include "thalweg/error.h"
 
 namespace thalweg::weights {
+
+class GgufMetadata;
 
 enum class CheckpointKind : std::uint8_t { kGguf, kHuggingFace };
 
@@ -31,8 +34,8 @@ struct TensorInfo {
 };
 
 /// Typed access to metadata by key: a GGUF key ("llama.block_count") or a dotted path into config.json
-/// ("rope_scaling.factor"). Absent and null are the same; a wrong type is an error that names the key,
-/// the type found and the type needed. Numbers convert only without loss.
+/// ("rope_scaling.factor"). Absent and null are the same (not_found); a wrong type is an error that names
+/// the key, the type found and the type needed. Numbers convert only without loss.
 class Metadata {
  public:
   virtual ~Metadata() = default;
@@ -44,12 +47,17 @@ class Metadata {
   virtual Result<std::vector<std::int64_t>> get_ints(std::string_view key) const = 0;
   virtual Result<std::vector<double>> get_floats(std::string_view key) const = 0;
   virtual Result<std::vector<std::string>> get_strings(std::string_view key) const = 0;
-  /// For `inspect`: every key with a short printed value, in file order.
+  /// For `inspect`: every key with a short printed value, in file order. Safe for a terminal.
   virtual std::vector<std::pair<std::string, std::string>> describe() const = 0;
 };
 
+/// Multimodal folders keep the language model's fields below "text_config": the key under which `key`
+/// is to be read, "text_config.<key>" where that exists and `key` itself elsewhere.
+std::string language_model_key(const Metadata& metadata, std::string_view key);
+
 /// Files stay mapped read-only while this lives. Everything in the headers has been checked: offsets and
-/// sizes lie inside the files, sizes follow from shape and type, tensors do not overlap, names are unique.
+/// sizes lie inside the files, sizes follow from shape and type, tensors do not overlap and are aligned to
+/// their elements, names are unique. Immutable: all functions may be called from any thread.
 class Checkpoint {
  public:
   /// `path`: a .gguf file (any shard of a split one) or a folder with config.json and *.safetensors.
@@ -63,9 +71,16 @@ class Checkpoint {
   virtual const std::vector<TensorInfo>& tensors() const = 0;
   virtual const TensorInfo* find(std::string_view name) const = 0;
   virtual std::span<const std::byte> bytes(const TensorInfo& tensor) const = 0;
-  /// Gives the pages of a tensor back to the page cache, once it has been packed.
+  /// Takes the pages of a tensor out of this process once it has been packed; they stay in the page cache.
   virtual void release(const TensorInfo& tensor) const = 0;
   virtual std::vector<std::string> files() const = 0;
+
+  /// Like find(), but says what is wrong: no such tensor, or one of an element type without meaning here.
+  virtual Result<const TensorInfo*> require(std::string_view name) const;
+  /// generation_config.json of a folder; empty where there is none, and for GGUF.
+  virtual const Metadata& generation_metadata() const;
+  /// The metadata with GGUF's typed arrays (vocabularies); null for a folder.
+  virtual const GgufMetadata* gguf_metadata() const { return nullptr; }
 };
 
 }  // namespace thalweg::weights
