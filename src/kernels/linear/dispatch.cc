@@ -11,7 +11,12 @@ namespace {
 
 using device::CpuLevel;
 
-const LinearVersion& version_for(CpuLevel /*level*/) { return reference_version(); }
+const LinearVersion& version_for(CpuLevel level) {
+#if defined(__x86_64__)
+  if (level >= CpuLevel::kAvx2) return avx2_version();
+#endif
+  return reference_version();
+}
 
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
