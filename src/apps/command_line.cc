@@ -163,7 +163,7 @@ void add_perplexity(CLI::App& root, Fields& fields) {
 void add_file_commands(CLI::App& root, Fields& fields) {
   const std::string group = "Models";
   auto& pull = *root.add_subcommand("pull", "fetch a model into the cache folder")->group(group);
-  pull.add_option("name", fields.pull.name, "a name that `models` lists, or an http(s) address")->required();
+  pull.add_option("name", fields.pull.name, "a name that `models` lists")->required();
   pull.add_option("--sha256", fields.pull.sha256, "refuse the file unless it has this sum");
   auto& models = *root.add_subcommand("models", "known models and those in the cache folder")->group(group);
   models.add_flag("--json", fields.models.json, "for programs");

@@ -1,0 +1,53 @@
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+
+#include <thread>
+
+#include "apps/commands.h"
+#include "apps/loaded_model.h"
+#include "apps/version.h"
+#include "device/stream.h"
+#include "device/thread_pool.h"
+#include "worker/memory_plan.h"
+
+namespace thalweg::apps {
+namespace {
+
+void print_machine() {
+  utsname system{};
+  uname(&system);
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  fmt::print("thalweg          {}\n", version());
+  fmt::print("system           {} {} {}\n", system.sysname, system.release, system.machine);
+  fmt::print("processors       {} online, {} usable by this process\n", std::thread::hardware_concurrency(),
+             device::num_usable_cpus());
+  fmt::print("kernels          {} (THALWEG_CPU_LEVEL lowers it)\n", device::cpu_level_name(device::detect_cpu_level()));
+  fmt::print("memory           {:.1f} GiB available\n",
+             static_cast<double>(worker::available_memory_bytes()) / (1 << 30));
+  fmt::print("open files       {} of at most {} (one per connection)\n", files.rlim_cur, files.rlim_max);
+  fmt::print("cache folder     {}\n", cache_folder());
+}
+
+Status print_model(const std::string& model) {
+  auto bare = load_bare_model(model, 0, device::DType::kF16, {});
+  if (!bare) return std::unexpected(bare.error());
+  const models::ModelInfo& info = bare->model->info();
+  auto plan = worker::plan_memory(info, {}, worker::available_memory_bytes());
+  if (!plan) return std::unexpected(plan.error());
+  fmt::print("model            {} with {} layers, context {}\n", info.architecture, info.num_layers, info.max_position);
+  fmt::print("plan             {}\n", worker::describe(*plan, info.cache));
+  return {};
+}
+
+}  // namespace
+
+int run(const DoctorCommand& command) {
+  print_machine();
+  if (command.model.empty()) return 0;
+  if (auto status = print_model(command.model); !status) return report(status.error());
+  return 0;
+}
+
+}  // namespace thalweg::apps

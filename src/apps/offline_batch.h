@@ -1,0 +1,34 @@
+// Requests of a file through an engine: the bodies that the HTTP routes take, answers in the order of the file.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "server/answer.h"
+#include "server/prepare.h"
+#include "thalweg/engine.h"
+
+namespace thalweg::apps {
+
+struct BatchChoice {
+  std::string text;
+  std::vector<std::int32_t> token_ids;  // all sampled tokens, a stop token included
+  std::vector<server::TokenEntry> entries;
+  std::string finish_reason;  // "stop", "length" or "error"
+};
+
+/// One line's answer. A refused line has only `error`.
+struct BatchAnswer {
+  std::vector<BatchChoice> choices;  // prompt-major
+  server::Usage usage;
+  std::string error;
+};
+
+/// Prepares and submits at most `window` lines ahead, hands answers to `write` in order. Bodies with "messages" are
+/// chat requests, others completions. The answers depend on the lines and the model alone.
+void run_batch(Engine& engine, const server::ServedModel& model, const std::vector<std::string>& bodies,
+               std::size_t window, const std::function<void(std::size_t line, const BatchAnswer& answer)>& write);
+
+}  // namespace thalweg::apps
