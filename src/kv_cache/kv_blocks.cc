@@ -51,10 +51,12 @@ void KvBlocks::publish(BlockId block, const BlockHash& hash) {
   ++version_;
 }
 
-void KvBlocks::forget(std::span<const BlockId> blocks) {
-  for (BlockId block : blocks) {
-    index_.erase(block);
-    pool_.set_content(block, false);
+void KvBlocks::forget(std::span<const BlockHash> hashes) {
+  for (const BlockHash& hash : hashes) {
+    const std::optional<BlockId> block = index_.find(hash);
+    if (!block) continue;
+    index_.erase(*block);
+    pool_.set_content(*block, false);
   }
 }
 

@@ -52,8 +52,8 @@ class KvBlocks {
   /// `block` is full and its content is computed by a submitted step.
   void publish(BlockId block, const BlockHash& hash);
 
-  /// The content cannot be trusted.
-  void forget(std::span<const BlockId> blocks);
+  /// Content of these names cannot be trusted, wherever it is.
+  void forget(std::span<const BlockHash> hashes);
 
   /// Drops all cached content. Precondition: num_used() == 0.
   void reset_prefix_cache();

@@ -98,7 +98,7 @@ TEST(KvBlocks, TheSameContentIsKeptOnce) {
   blocks.publish(first[0], hashes[0]);
   blocks.publish(second[0], hashes[0]);
   EXPECT_EQ(blocks.num_cached(), 1);
-  blocks.forget(first);
+  blocks.forget(hashes);
   EXPECT_EQ(blocks.num_cached(), 0);
   blocks.publish(second[0], hashes[0]);
   EXPECT_EQ(blocks.num_cached(), 1);
@@ -149,7 +149,7 @@ TEST(KvBlocks, RandomHoldersKeepTheInvariants) {
     }
     if (!holders.empty() && (holders.size() > 12 || random() % 3 == 0)) {
       const std::size_t index = random() % holders.size();
-      if (random() % 8 == 0) blocks.forget(holders[index].table);
+      if (random() % 8 == 0) blocks.forget(holders[index].hashes);
       blocks.release_all(holders[index].table);
       std::swap(holders[index], holders.back());
       holders.pop_back();

@@ -11,12 +11,17 @@ PrefixIndex::PrefixIndex(std::int64_t num_blocks) : entries_(static_cast<std::si
   block_of_.reserve(entries_.size());
 }
 
+std::optional<BlockId> PrefixIndex::find(const BlockHash& hash) const {
+  const auto found = block_of_.find(hash);
+  return found == block_of_.end() ? std::nullopt : std::optional(found->second);
+}
+
 void PrefixIndex::find_run(std::span<const BlockHash> hashes, std::vector<BlockId>& blocks) const {
   blocks.clear();
   for (const BlockHash& hash : hashes) {
-    const auto found = block_of_.find(hash);
-    if (found == block_of_.end()) return;
-    blocks.push_back(found->second);
+    const std::optional<BlockId> block = find(hash);
+    if (!block) return;
+    blocks.push_back(*block);
   }
 }
 

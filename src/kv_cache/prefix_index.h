@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -18,6 +19,8 @@ class PrefixIndex {
   explicit PrefixIndex(std::int64_t num_blocks);
 
   std::int64_t size() const { return static_cast<std::int64_t>(block_of_.size()); }
+
+  std::optional<BlockId> find(const BlockHash& hash) const;
 
   /// The blocks of the longest known run from the front of `hashes`, into `blocks`.
   void find_run(std::span<const BlockHash> hashes, std::vector<BlockId>& blocks) const;
