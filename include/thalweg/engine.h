@@ -97,6 +97,7 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineOptions& options, const 
 
 /// One finished sequence of an offline run.
 struct GeneratedSequence {
+  std::vector<TokenLogprobs> prompt_logprobs;  // if asked for; of the request's first sequence
   std::vector<std::int32_t> token_ids;
   std::vector<TokenLogprobs> logprobs;
   FinishEvent finish;
