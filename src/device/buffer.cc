@@ -43,19 +43,26 @@ Buffer::Buffer(std::size_t num_bytes) : size_(num_bytes) {
   data_ = static_cast<std::byte*>(mapped);
 }
 
+Buffer::Buffer(std::shared_ptr<Buffer> whole, std::size_t offset, std::size_t num_bytes)
+    : data_(whole->data() + offset), size_(num_bytes), whole_(std::move(whole)) {
+  CHECK_LE(offset + num_bytes, whole_->size());
+}
+
 Buffer::~Buffer() {
-  if (data_ != nullptr) munmap(data_, mapped_);
+  if (mapped_ > 0) munmap(data_, mapped_);
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
-      mapped_(std::exchange(other.mapped_, 0)) {}
+      mapped_(std::exchange(other.mapped_, 0)),
+      whole_(std::move(other.whole_)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   std::swap(mapped_, other.mapped_);
+  std::swap(whole_, other.whole_);
   return *this;
 }
 

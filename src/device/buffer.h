@@ -3,7 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <memory>
 
 namespace thalweg::device {
 
@@ -13,6 +13,8 @@ class Buffer {
  public:
   Buffer() = default;
   explicit Buffer(std::size_t num_bytes);
+  /// Bytes [offset, offset + num_bytes) of `whole`, which stays alive as long as this buffer does.
+  Buffer(std::shared_ptr<Buffer> whole, std::size_t offset, std::size_t num_bytes);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
@@ -32,7 +34,8 @@ class Buffer {
  private:
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
-  std::size_t mapped_ = 0;
+  std::size_t mapped_ = 0;  // 0: memory of whole_
+  std::shared_ptr<Buffer> whole_;
 };
 
 }  // namespace thalweg::device

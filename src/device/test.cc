@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/arena.h"
 #include "device/buffer.h"
 #include "device/dtype.h"
 #include "device/float_types.h"
@@ -35,6 +36,34 @@ TEST(Buffer, IsZeroedAlignedAndMoves) {
     EXPECT_EQ(assigned.data()[size - 1], std::byte{7});
   }
   EXPECT_EQ(Buffer(0).data(), nullptr);
+}
+
+TEST(Arena, CutsDisjointBuffersThatOutliveIt) {
+  std::vector<Buffer> buffers;
+  {
+    Arena arena;
+    for (const std::size_t size :
+         {std::size_t{1}, std::size_t{100}, std::size_t{15} << 20, std::size_t{17} << 20, std::size_t{15} << 20,
+          std::size_t{15} << 20, std::size_t{15} << 20, std::size_t{15} << 20}) {
+      buffers.push_back(arena.take(size));
+      ASSERT_EQ(buffers.back().size(), size);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffers.back().data()) % 64, 0U);
+      EXPECT_EQ(buffers.back().data()[0], std::byte{0});
+      EXPECT_EQ(buffers.back().data()[size - 1], std::byte{0});
+    }
+    EXPECT_EQ(arena.take(0).data(), nullptr);
+  }
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    std::memset(buffers[i].data(), static_cast<int>(i + 1), buffers[i].size());
+  }
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const auto own = static_cast<std::byte>(i + 1);
+    EXPECT_EQ(buffers[i].data()[0], own);
+    EXPECT_EQ(buffers[i].data()[buffers[i].size() - 1], own);
+  }
+  buffers[2] = std::move(buffers[0]);  // the old value goes, its neighbours stay
+  EXPECT_EQ(buffers[2].data()[0], std::byte{1});
+  EXPECT_EQ(buffers[1].data()[99], std::byte{2});
 }
 
 TEST(DType, RowBytes) {

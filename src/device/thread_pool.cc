@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "device/arena.h"
 #include "device/buffer.h"
 
 namespace thalweg::device {
@@ -88,6 +89,7 @@ struct ThreadPool::State {
 
   std::vector<std::thread> workers;
   std::array<Buffer, 3> scratch;  // by ScratchSlot
+  Arena arena;
 
   bool has_unclaimed_task(std::memory_order order) const { return static_cast<std::uint32_t>(ticket.load(order)) != 0; }
 
@@ -192,5 +194,7 @@ std::byte* ThreadPool::scratch(ScratchSlot slot, std::size_t num_bytes) {
   }
   return buffer.data();
 }
+
+Buffer ThreadPool::take_buffer(std::size_t num_bytes) { return state_->arena.take(num_bytes); }
 
 }  // namespace thalweg::device

@@ -10,13 +10,15 @@
 #include <type_traits>
 #include <utility>
 
+#include "device/buffer.h"
+
 namespace thalweg::device {
 
 /// Who uses a piece of kernel scratch. Operations that call one another need different slots: an expert layer
 /// gathers tokens, then calls linear.
 enum class ScratchSlot : std::uint8_t { kLinear, kMoe, kAttention };
 
-/// One thread at a time may call `parallel_for` and `scratch`; it takes part in the work.
+/// One thread at a time may call `parallel_for`, `scratch` and `take_buffer`; it takes part in the work.
 class ThreadPool {
  public:
   /// Threads in all, the caller included. With `pin`, worker i is bound to the i-th processor of
@@ -43,6 +45,10 @@ class ThreadPool {
   /// At least `num_bytes` of memory for one kernel call, 64-byte aligned, of undefined content. The same memory is
   /// given again by the next call with this slot; it grows on demand and is kept.
   std::byte* scratch(ScratchSlot slot, std::size_t num_bytes);
+
+  /// Zeroed memory for what the threads will read again and again, from huge pages it shares with its neighbours
+  /// (device/arena.h). It may outlive the pool.
+  Buffer take_buffer(std::size_t num_bytes);
 
  private:
   using TaskFunction = void (*)(void* context, std::int64_t task, int thread);

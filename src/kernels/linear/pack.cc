@@ -366,7 +366,7 @@ Result<LinearWeight> LinearWeight::pack(device::Stream& stream, std::span<const 
   weight.num_rows_ = plan.num_rows;
   weight.num_cols_ = parts[0].num_cols;
   weight.format_ = format_of(plan.parts[0].coding);
-  weight.storage_ = device::Buffer(static_cast<std::size_t>(plan.num_bytes));
+  weight.storage_ = stream.threads->take_buffer(static_cast<std::size_t>(plan.num_bytes));
   for (std::size_t i = 0; i < plan.parts.size(); ++i) {
     const PackedPart& part = plan.parts[i];
     const PartSource& source = plan.sources[i];
