@@ -82,11 +82,15 @@ struct Isa {
     __m256i low;
     __m256i high;
   };
+  // Without it the compiler turns chains of additions into trees and spills their leaves.
+  static void keep_in_register(__m256i& sum) { asm("" : "+x"(sum)); }
   static Sum4 start4() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
   static void add4(Sum4& sum, W words, std::int32_t activations) {
     const __m256i all = _mm256_set1_epi32(activations);
     sum.low = _mm256_add_epi16(sum.low, _mm256_maddubs_epi16(words.low, all));
+    keep_in_register(sum.low);
     sum.high = _mm256_add_epi16(sum.high, _mm256_maddubs_epi16(words.high, all));
+    keep_in_register(sum.high);
   }
   static F float_from_sum4(Sum4 sum) {
     const __m256i ones = _mm256_set1_epi16(1);
@@ -113,7 +117,9 @@ struct Isa {
   static void add8(Sum8& sum, const Words8& words, std::int32_t activations) {
     const __m256i all = _mm256_set1_epi32(activations);
     sum.low = _mm256_add_epi32(sum.low, dot(words.codes.low, words.magnitudes.low, all));
+    keep_in_register(sum.low);
     sum.high = _mm256_add_epi32(sum.high, dot(words.codes.high, words.magnitudes.high, all));
+    keep_in_register(sum.high);
   }
   static Sum8 add(Sum8 a, Sum8 b) { return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)}; }
   static Sum8 multiply_by_i8(Sum8 sum, const std::byte* scales) {
