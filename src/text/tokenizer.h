@@ -45,7 +45,8 @@ class Tokenizer {
   /// texts that share a beginning with a recent one are encoded from near where they part.
   virtual Result<std::vector<std::int32_t>> encode(std::string_view text, EncodeOptions options = {}) const = 0;
 
-  /// Valid UTF-8; ids out of range are an error.
+  /// Valid UTF-8; ids out of range are an error. The inverse of encode: where that puts a space before
+  /// a text, one leading space is taken away.
   virtual Result<std::string> decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const = 0;
 
   /// The bytes one token stands for inside a text (a space for "▁", one byte for "<0x0A>"); empty for
@@ -57,6 +58,9 @@ class Tokenizer {
   virtual std::optional<std::int32_t> bos_token_id() const = 0;
   virtual std::optional<std::int32_t> eos_token_id() const = 0;
   virtual bool adds_bos() const = 0;
+
+  /// All ids that are special and have a name, ascending.
+  virtual std::vector<std::int32_t> special_ids() const;
 };
 
 }  // namespace thalweg::text
