@@ -113,8 +113,8 @@ EngineStats EngineLoop::stats() const {
 }
 
 Status EngineLoop::reset_prefix_cache() {
-  ResetPrefixCache reset;
-  std::future<Status> answer = reset.answer.get_future();
+  ResetPrefixCache reset{std::make_unique<std::promise<Status>>()};
+  std::future<Status> answer = reset.answer->get_future();
   if (!post(std::move(reset))) return fail(ErrorCode::kUnavailable, "the engine has shut down");
   return answer.get();
 }
@@ -184,13 +184,13 @@ void EngineLoop::take(const Cancel& cancel) {
 
 void EngineLoop::take(ResetPrefixCache reset) {
   if (scheduler_.num_running() > 0) {
-    reset.answer.set_value(fail(
+    reset.answer->set_value(fail(
         ErrorCode::kFailedPrecondition,
         fmt::format("the prefix cache is in use: {} sequences run, 0 must; try when idle", scheduler_.num_running())));
     return;
   }
   kv_.reset_prefix_cache();
-  reset.answer.set_value({});
+  reset.answer->set_value({});
 }
 
 void EngineLoop::take(const Close& close) {

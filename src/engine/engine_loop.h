@@ -77,7 +77,7 @@ class EngineLoop final : public Engine {
     std::optional<std::int32_t> sequence_index;
   };
   struct ResetPrefixCache {
-    std::promise<Status> answer;
+    std::unique_ptr<std::promise<Status>> answer;
   };
   struct Close {
     double until_s = 0.0;
