@@ -61,6 +61,10 @@ class Model {
   void show(std::string_view name, std::int64_t rows, std::int64_t cols, const float* data) const {
     if (tap_) tap_(name, rows, cols, data);
   }
+  /// The residual stream after layer `index`, "layers.<index>".
+  void show_layer(std::int32_t index, std::int64_t rows, const float* hidden) const {
+    if (tap_) tap_("layers." + std::to_string(index), rows, info().hidden_size, hidden);
+  }
 
  private:
   ActivationTap tap_;
