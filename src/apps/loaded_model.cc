@@ -10,7 +10,7 @@
 #include "apps/model_catalog.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "engine/make_engine.h"
+#include "engine/engine_loop.h"
 #include "models/registry.h"
 #include "worker/make_worker.h"
 
@@ -109,10 +109,11 @@ Result<ServedModel> load_served_model(const EngineOptions& options, const LoadPr
   worker_options.num_draft_tokens = options.num_draft_tokens;
   worker_options.eos_token_ids = text->eos_token_ids;
   auto executor =
-      worker::make_cpu_worker(std::move(bare->model), bare->stream, std::move(bare->threads), worker_options);
+      worker::make_cpu_worker(std::move(bare->model), bare->stream, worker_options, nullptr, std::move(bare->threads));
   if (!executor) return std::unexpected(executor.error());
   ServedModel served;
-  served.engine = engine::make_engine(std::move(*executor), describe(*path, info, text->eos_token_ids), options);
+  static const SteadyClock clock;  // has no state
+  served.engine = engine::make_engine(std::move(*executor), describe(*path, info, text->eos_token_ids), options, clock);
   served.text = std::move(*text);
   return served;
 }

@@ -6,8 +6,9 @@
 
 namespace thalweg::worker {
 
-CpuWorker::CpuWorker(std::unique_ptr<StepRunner> runner, const step::ExecutorLimits& limits)
-    : limits_(limits), runner_(std::move(runner)), thread_([this] { run_steps(); }) {}
+CpuWorker::CpuWorker(std::unique_ptr<StepRunner> runner, const step::ExecutorLimits& limits,
+                     std::unique_ptr<device::ThreadPool> threads)
+    : limits_(limits), threads_(std::move(threads)), runner_(std::move(runner)), thread_([this] { run_steps(); }) {}
 
 CpuWorker::~CpuWorker() {
   stopping_ = true;

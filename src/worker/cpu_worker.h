@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/queue.h"
+#include "device/thread_pool.h"
 #include "step/step_executor.h"
 #include "worker/step_runner.h"
 
@@ -15,7 +16,9 @@ namespace thalweg::worker {
 /// stream's pool, which nobody else may use meanwhile.
 class CpuWorker final : public step::StepExecutor {
  public:
-  CpuWorker(std::unique_ptr<StepRunner> runner, const step::ExecutorLimits& limits);
+  /// `threads` is the stream's pool if it is to go with the worker, otherwise null.
+  CpuWorker(std::unique_ptr<StepRunner> runner, const step::ExecutorLimits& limits,
+            std::unique_ptr<device::ThreadPool> threads = nullptr);
   /// Waits for the running step; the results of plans in flight are lost.
   ~CpuWorker() override;
 
@@ -31,6 +34,7 @@ class CpuWorker final : public step::StepExecutor {
   BoundedQueue<step::StepPlan> plans_{kMaxInFlight};
   BoundedQueue<step::StepResult> results_{kMaxInFlight};
   std::atomic<bool> stopping_{false};
+  std::unique_ptr<device::ThreadPool> threads_;  // outlives the runner
   std::unique_ptr<StepRunner> runner_;
   std::thread thread_;
 };

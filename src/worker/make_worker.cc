@@ -9,7 +9,8 @@ namespace thalweg::worker {
 
 Result<std::unique_ptr<step::StepExecutor>> make_cpu_worker(std::unique_ptr<models::Model> model, device::Stream stream,
                                                             const WorkerOptions& options,
-                                                            std::unique_ptr<speculative::Proposer> proposer) {
+                                                            std::unique_ptr<speculative::Proposer> proposer,
+                                                            std::unique_ptr<device::ThreadPool> threads) {
   const models::ModelInfo& info = model->info();
   const Result<MemoryPlan> plan = plan_memory(info, options, available_memory_bytes());
   if (!plan) return std::unexpected(plan.error());
@@ -25,7 +26,7 @@ Result<std::unique_ptr<step::StepExecutor>> make_cpu_worker(std::unique_ptr<mode
                                     .num_blocks = plan->num_blocks,
                                     .cache = info.cache};
   auto runner = std::make_unique<StepRunner>(std::move(model), stream, options, *plan, std::move(proposer));
-  return std::make_unique<CpuWorker>(std::move(runner), limits);
+  return std::make_unique<CpuWorker>(std::move(runner), limits, std::move(threads));
 }
 
 }  // namespace thalweg::worker
