@@ -110,6 +110,38 @@ bool tw_template_render(const tw_template* chat_template, const tw_conversation*
                         bool* hidden_specials, tw_spans* specials, tw_buffer* error);
 void tw_spans_free(tw_spans* spans);
 
+/* ---- metrics ---- */
+
+typedef struct TwMetrics tw_metrics;
+typedef struct TwSeries tw_series; /* one label combination of a family; lives as long as the registry */
+
+enum { TW_COUNTER = 0, TW_GAUGE = 1, TW_HISTOGRAM = 2 };
+
+tw_metrics* tw_metrics_new(void);
+void tw_metrics_free(tw_metrics* metrics);
+/* `buckets` are ascending upper bounds, used by histograms. The family's number, or -1. */
+int32_t tw_metrics_add_family(const tw_metrics* metrics, int32_t kind, tw_slice name, tw_slice help,
+                              const tw_slice* labels, size_t num_labels, const double* buckets, size_t num_buckets,
+                              tw_buffer* error);
+const tw_series* tw_metrics_series(const tw_metrics* metrics, int32_t family, const tw_slice* label_values,
+                                   size_t num_label_values, tw_buffer* error);
+/* Adds to a counter (not below nothing) or gauge, or observes in a histogram. */
+void tw_series_record(const tw_series* series, double value);
+/* Sets a gauge; brings a counter whose total is kept elsewhere up to `value`. */
+void tw_series_set(const tw_series* series, double value);
+/* Prometheus text format 0.0.4. */
+bool tw_metrics_render(const tw_metrics* metrics, tw_buffer* text, tw_buffer* error);
+
+/* ---- line editor: one thread at a time ---- */
+
+typedef struct TwLineEditor tw_line_editor;
+
+tw_line_editor* tw_line_editor_new(tw_buffer* error);
+void tw_line_editor_free(tw_line_editor* editor);
+/* 0: `line` is written; 1: end of input; 2: interrupted; -1: `error` is written. */
+int32_t tw_line_editor_read(tw_line_editor* editor, tw_slice prompt, tw_buffer* line, tw_buffer* error);
+void tw_line_editor_remember(tw_line_editor* editor, tw_slice line);
+
 #ifdef __cplusplus
 }
 #endif

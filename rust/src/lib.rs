@@ -2,7 +2,9 @@
 //! reports them as errors; nothing here keeps global state.
 
 mod border;
+mod line_editor;
 mod merge_model;
+mod metrics;
 mod pre_tokenizers;
 mod template;
 mod token_table;

@@ -100,6 +100,13 @@ pub fn append_byte_level(token: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Whether a token is surely written in the byte-level alphabet: it uses one of the moved characters.
+pub fn is_surely_byte_level(token: &[u8]) -> bool {
+    std::str::from_utf8(token).is_ok_and(|text| {
+        text.chars().all(|c| byte_of_char(c).is_some()) && text.chars().any(|c| (0x100..=0x143).contains(&(c as u32)))
+    })
+}
+
 /// `<0x0A>` to its byte.
 pub fn byte_token(token: &[u8]) -> Option<u8> {
     if token.len() == 6 && token.starts_with(b"<0x") && token[5] == b'>' {

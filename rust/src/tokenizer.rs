@@ -4,7 +4,9 @@
 use crate::border::{array, guard, TwBuffer, TwIds, TwSlice};
 use crate::merge_model::{read_merges, MergeModel, Order, Parts, Symbols, TokenIds};
 use crate::pre_tokenizers;
-use crate::token_table::{append_byte_level, append_sentence_piece, byte_token, TokenTable, LITERAL, SPECIAL};
+use crate::token_table::{
+    append_byte_level, append_sentence_piece, byte_token, is_surely_byte_level, TokenTable, LITERAL, SPECIAL,
+};
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -260,6 +262,9 @@ fn from_gguf(vocabulary: &TwGgufVocabulary, warning: &mut String) -> Result<TwTo
         let bytes = unsafe { token.bytes() };
         let kind = types.get(id).copied().unwrap_or(1);
         let mut flags = flags_of_type(kind);
+        if kind == TYPE_USER_DEFINED && !spaced && is_surely_byte_level(bytes) {
+            flags = 0; // Command R lists such tokens; they are made by merges, never found in a text
+        }
         if flags & LITERAL != 0 {
             table.buffer().extend_from_slice(bytes);
             if let (Ok(text), false) = (std::str::from_utf8(bytes), bytes.is_empty()) {
