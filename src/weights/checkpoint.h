@@ -72,6 +72,7 @@ class Checkpoint {
   virtual const TensorInfo* find(std::string_view name) const = 0;
   virtual std::span<const std::byte> bytes(const TensorInfo& tensor) const = 0;
   /// Takes the pages of a tensor out of this process once it has been packed; they stay in the page cache.
+  /// A copy of a TensorInfo with a smaller range stands for a part of it, here and in bytes().
   virtual void release(const TensorInfo& tensor) const = 0;
   virtual std::vector<std::string> files() const = 0;
 
