@@ -65,9 +65,9 @@ class Mutator {
 
   void plant_number(std::string& input) {
     const std::uint64_t kNumbers[] = {0,          1,          0x7f,         0x80,       0xff,       0x7fff,
-                                          0xffff,     0x10000,    0x7fffffff,   0x80000000, 0xffffffff, 1ull << 32,
-                                          1ull << 42, 1ull << 60, 1ull << 62,   ~0ull >> 1, 1ull << 63, ~0ull,
-                                          ~0ull - 7,  33,         input.size(), 1ull << 31, ~0ull - 31};
+                                      0xffff,     0x10000,    0x7fffffff,   0x80000000, 0xffffffff, 1ull << 32,
+                                      1ull << 42, 1ull << 60, 1ull << 62,   ~0ull >> 1, 1ull << 63, ~0ull,
+                                      ~0ull - 7,  33,         input.size(), 1ull << 31, ~0ull - 31};
     const std::uint64_t number = kNumbers[below(std::size(kNumbers))];
     const std::size_t width = std::size_t{1} << below(4);
     if (input.size() < width) return;
