@@ -20,6 +20,9 @@ void check_running(const Sequence& sequence, std::int32_t block_size) {
   CHECK_GT(sequence.num_start_tokens, 0);
   CHECK_GE(sequence.num_known_tokens(), sequence.num_start_tokens);
   CHECK_LE(sequence.num_computed_tokens, sequence.num_target_tokens());
+  if (sequence.continues() && sequence.request->max_tokens > 0) {
+    CHECK_EQ(sequence.num_computed_tokens, sequence.num_known_tokens() + sequence.min_tokens_in_flight - 1);
+  }
   CHECK_LE(sequence.num_known_tokens() + sequence.max_tokens_in_flight, sequence.max_num_tokens() + 1);
   CHECK_GE(static_cast<std::int64_t>(sequence.blocks.size()) * block_size, sequence.num_computed_tokens);
   CHECK_EQ(sequence.num_sent_blocks, sequence.blocks.size());

@@ -188,6 +188,7 @@ std::int64_t Scheduler::num_promised_blocks() const {
 }
 
 void Scheduler::start(Sequence& sequence, const PrefixHit& hit, OpenPlan& open) {
+  CHECK_EQ(sequence.num_rows_in_flight, 0);  // or its token ids would not be complete
   Request& request = *sequence.request;
   waiting_.erase(&sequence);
   running_.insert(std::ranges::lower_bound(running_, &sequence, RunsBefore()), &sequence);
