@@ -266,6 +266,19 @@ TEST(Engine, AFailedRowEndsItsSequenceAlone) {
   EXPECT_LT(num_failed, 30);
 }
 
+TEST(Engine, WhatAFailedSequenceComputedIsNotFoundAgain) {
+  FakeExecutorOptions executor = small_executor();
+  executor.model.failure_share = 1.0;
+  Simulation simulation(executor);
+  const GenerateRequest request = make_request(41, 5, 1);
+  for (int i = 0; i < 2; ++i) {
+    const RequestId id = simulation.submit(request);
+    simulation.run();
+    ASSERT_NE(error_of(simulation.sequence(id)), nullptr);
+    EXPECT_EQ(simulation.sequence(id).finish->num_cached_tokens, 0);
+  }
+}
+
 TEST(Engine, ALostDeviceEndsEverythingAndClosesTheDoor) {
   FakeExecutorOptions executor = small_executor();
   executor.fatal_step_id = 5;
@@ -363,6 +376,17 @@ TEST(Engine, ClientsWithEqualRequestsStayApart) {
   EXPECT_EQ(simulation.sequence(other).finish->reason, FinishReason::kLength);
   simulation.expect_right_answer(one);
   simulation.expect_right_answer(other);
+}
+
+TEST(Engine, PromptsThatDoNotFitTogetherWaitInsteadOfPushingEachOtherOut) {
+  FakeExecutorOptions executor = small_executor();
+  executor.limits.max_num_batched_tokens = 16;  // a prompt takes many steps
+  Simulation simulation(executor);              // 256 tokens in the pool
+  std::vector<RequestId> ids;
+  for (std::uint64_t i = 0; i < 6; ++i) ids.push_back(simulation.submit(make_request(128, 4, i)));
+  simulation.run();
+  for (RequestId id : ids) simulation.expect_right_answer(id);
+  EXPECT_EQ(simulation.engine.stats().num_preemptions, 0U);
 }
 
 // --- Order and pace
