@@ -13,6 +13,8 @@ using device::CpuLevel;
 
 const LinearVersion& version_for(CpuLevel level) {
 #if defined(__x86_64__)
+  if (level >= CpuLevel::kAvx512Vnni) return avx512_vnni_version();
+  if (level >= CpuLevel::kAvx512) return avx512_version();
   if (level >= CpuLevel::kAvx2) return avx2_version();
 #endif
   return reference_version();

@@ -77,7 +77,8 @@ struct Call {
   bool with_bias = false;
 };
 
-std::vector<float> run(device::Stream stream, const LinearWeight& weight, const Call& call, std::span<const float> x) {
+template <typename Launch>
+std::vector<float> run_with(const LinearWeight& weight, const Call& call, std::span<const float> x, Launch&& launch) {
   constexpr std::int64_t kGap = 5;
   const bool gated = call.epilogue == Epilogue::kSiluMul || call.epilogue == Epilogue::kGeluMul;
   const std::int64_t out_cols = gated ? weight.num_rows() / 2 : weight.num_rows();
@@ -96,14 +97,14 @@ std::vector<float> run(device::Stream stream, const LinearWeight& weight, const 
       std::copy_n(before.begin() + t * out_cols, out_cols, out.begin() + t * out_stride);
     }
   }
-  linear(stream, {.x = spread.data(),
-                  .x_stride = x_stride,
-                  .num_tokens = call.num_tokens,
-                  .weight = &weight,
-                  .bias = call.with_bias ? bias.data() : nullptr,
-                  .out = out.data(),
-                  .out_stride = out_stride,
-                  .epilogue = call.epilogue});
+  launch(LinearParams{.x = spread.data(),
+                      .x_stride = x_stride,
+                      .num_tokens = call.num_tokens,
+                      .weight = &weight,
+                      .bias = call.with_bias ? bias.data() : nullptr,
+                      .out = out.data(),
+                      .out_stride = out_stride,
+                      .epilogue = call.epilogue});
   std::vector<float> result;
   for (std::int64_t t = 0; t < call.num_tokens; ++t) {
     const auto row = out.begin() + t * out_stride;
@@ -111,6 +112,36 @@ std::vector<float> run(device::Stream stream, const LinearWeight& weight, const 
     for (std::int64_t i = out_cols; i < out_stride; ++i) EXPECT_EQ(row[i], kPoison) << "token " << t;
   }
   return result;
+}
+
+std::vector<float> run(device::Stream stream, const LinearWeight& weight, const Call& call, std::span<const float> x) {
+  return run_with(weight, call, x, [&stream](const LinearParams& params) { linear(stream, params); });
+}
+
+// One version on its own, in one piece.
+void linear_by(const LinearVersion& version, const LinearParams& params) {
+  const LinearWeight& weight = *params.weight;
+  const std::int64_t num_groups = weight.num_cols() / kGroupCols;
+  std::vector<std::int8_t> codes(static_cast<std::size_t>(params.num_tokens * weight.num_cols()));
+  std::vector<ActivationGroup> groups(static_cast<std::size_t>(params.num_tokens * num_groups));
+  for (std::int64_t t = 0; t < params.num_tokens && weight.format() >= WeightFormat::kQ4; ++t) {
+    version.quantize(params.x + t * params.x_stride, weight.num_cols(), codes.data() + t * weight.num_cols(),
+                     groups.data() + t * num_groups);
+  }
+  device::Buffer scratch(static_cast<std::size_t>(product_scratch_bytes(weight.num_cols())));
+  for (const PackedPart& part : weight.parts()) {
+    const Product product{.part = part,
+                          .tiles = weight.storage().data() + part.offset,
+                          .x = params.x,
+                          .x_stride = params.x_stride,
+                          .codes = codes.data(),
+                          .groups = groups.data(),
+                          .bias = params.bias,
+                          .out = params.out,
+                          .out_stride = params.out_stride,
+                          .epilogue = params.epilogue};
+    version.product(product, 0, part.num_tiles, 0, params.num_tokens, scratch.data());
+  }
 }
 
 TEST_F(Linear, DequantizesAsRecorded) {
@@ -310,29 +341,66 @@ std::vector<Shape> shapes_for(DType dtype) {
   return {{1, 256}, {2, 512}, {34, 768}, {130, 256}};
 }
 
-TEST_F(Linear, EveryVersionEqualsTheReference) {
+// Calls expect_equal(weight, call, x, expected) for all types, edge shapes, tails of tokens and epilogues.
+template <typename ExpectEqual>
+void for_each_case(device::Stream reference, std::span<const std::int64_t> token_counts, ExpectEqual&& expect_equal) {
+  std::uint32_t seed = 11;
   for (const DType dtype : kWeightTypes) {
-    std::uint32_t seed = 11;
     for (const Shape shape : shapes_for(dtype)) {
       const RandomMatrix matrix = random_matrix(dtype, shape.num_rows, shape.num_cols, ++seed);
-      const LinearWeight weight = pack(matrix.stored);
-      for (const std::int64_t num_tokens : {0, 1, 2, 3, 4, 5, 7, 8, 13, 17, 33}) {
+      const LinearWeight weight = *LinearWeight::pack(reference, {&matrix.stored, 1});
+      for (const std::int64_t num_tokens : token_counts) {
         const std::vector<float> x = random_activations(num_tokens * shape.num_cols, ++seed);
         for (const Epilogue epilogue :
              {Epilogue::kStore, Epilogue::kAccumulate, Epilogue::kSiluMul, Epilogue::kGeluMul}) {
           if (epilogue >= Epilogue::kSiluMul && shape.num_rows % 2 != 0) continue;
+          SCOPED_TRACE(testing::Message()
+                       << device::dtype_name(dtype) << " [" << shape.num_rows << ", " << shape.num_cols << "] tokens "
+                       << num_tokens << " epilogue " << static_cast<int>(epilogue));
           const Call call{num_tokens, epilogue, num_tokens % 2 == 1};
-          const std::vector<float> expected = run(reference(), weight, call, x);
-          for (const CpuLevel level : fast_levels()) {
-            ASSERT_TRUE(same_bits(run(stream(level), weight, call, x), expected))
-                << device::cpu_level_name(level) << " " << device::dtype_name(dtype) << " [" << shape.num_rows << ", "
-                << shape.num_cols << "] tokens " << num_tokens << " epilogue " << static_cast<int>(epilogue);
-          }
+          expect_equal(weight, call, x, run(reference, weight, call, x));
+          if (testing::Test::HasFatalFailure()) return;
         }
       }
     }
   }
 }
+
+TEST_F(Linear, EveryVersionEqualsTheReference) {
+  const std::int64_t token_counts[] = {0, 1, 2, 3, 4, 5, 7, 8, 13, 17, 33};
+  for_each_case(
+      reference(), token_counts, [&](const auto& weight, const Call& call, const auto& x, const auto& expected) {
+        for (const CpuLevel level : fast_levels()) {
+          ASSERT_TRUE(same_bits(run(stream(level), weight, call, x), expected)) << device::cpu_level_name(level);
+        }
+      });
+}
+
+}  // namespace
+
+#if defined(__x86_64__)
+// avx512.cc and avx512_vnni.cc, compiled for AVX2.
+const LinearVersion& emulated_avx512_version();
+const LinearVersion& emulated_avx512_vnni_version();
+
+namespace {
+
+TEST_F(Linear, Avx512EqualsTheReferenceWhereItIsEmulated) {
+  if (device::detect_cpu_level() < CpuLevel::kAvx2) GTEST_SKIP() << "the emulation needs AVX2";
+  const std::int64_t token_counts[] = {1, 2, 3, 5, 11, 27};
+  for_each_case(
+      reference(), token_counts, [](const auto& weight, const Call& call, const auto& x, const auto& expected) {
+        for (const auto version : {emulated_avx512_version, emulated_avx512_vnni_version}) {
+          const auto y = run_with(weight, call, x, [&](const LinearParams& params) { linear_by(version(), params); });
+          ASSERT_TRUE(same_bits(y, expected)) << version().name;
+        }
+      });
+}
+
+}  // namespace
+#endif
+
+namespace {
 
 TEST_F(Linear, FusedPartsOfDifferentTypes) {
   const RandomMatrix q = random_matrix(DType::kQ4_K, 50, 256, 1);

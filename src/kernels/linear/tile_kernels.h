@@ -15,12 +15,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/linear/always_inline.h"
 #include "kernels/linear/packed.h"
 
 namespace thalweg::kernels {
 namespace {
-
-#define THALWEG_INLINE inline __attribute__((always_inline))
 
 using F = Isa::F;
 using W = Isa::W;
@@ -145,6 +144,12 @@ struct Target {
   std::int64_t num_rows;
 };
 
+THALWEG_INLINE Target target_of(const PackedPart& part, std::int64_t tile) {
+  const std::int64_t row = tile * kTileRows;
+  const std::int64_t rows_left = part.num_rows - row;
+  return {part.first_row + row, rows_left < kTileRows ? rows_left : kTileRows};
+}
+
 THALWEG_INLINE void finish(const Product& product, const Target& target, std::int64_t token, F y) {
   float* out = product.out + token * product.out_stride;
   __m256 low = Isa::low_half(y);
@@ -170,6 +175,16 @@ THALWEG_INLINE void finish(const Product& product, const Target& target, std::in
   }
   store_first(out, target.num_rows, low);
   if (num_high > 0) store_first(out + 8, num_high, high);
+}
+
+// One loop for all tokens, not unrolled: epilogues are long and run once per sum.
+template <int kTokens>
+THALWEG_INLINE void finish_all(const Product& product, const Target& target, std::int64_t token, const F* y) {
+  F copies[kTokens];  // indexed at run time, which y must not be if it is to stay in registers before
+#pragma GCC unroll 16
+  for (int t = 0; t < kTokens; ++t) copies[t] = y[t];
+#pragma GCC unroll 1
+  for (int t = 0; t < kTokens; ++t) finish(product, target, token + t, copies[t]);
 }
 
 // ---- Scales of a group. ----
@@ -291,8 +306,7 @@ THALWEG_INLINE void product4(const Product& product, const Weights& weights, con
       y[t] = Isa::fma(scales.min, Isa::broadcast(group.sum), y[t]);
     }
   }
-#pragma GCC unroll 16
-  for (int t = 0; t < kTokens; ++t) finish(product, target, token + t, y[t]);
+  finish_all<kTokens>(product, target, token, y);
 }
 
 // ---- Weights with 8 bits. ----
@@ -357,8 +371,7 @@ THALWEG_INLINE void product8(const Product& product, const std::byte* tile, cons
       if constexpr (kHasMin<kCoding>) y[t] = Isa::fma(scales.min, Isa::broadcast(group.sum), y[t]);
     }
   }
-#pragma GCC unroll 16
-  for (int t = 0; t < kTokens; ++t) finish(product, target, token + t, y[t]);
+  finish_all<kTokens>(product, target, token, y);
 }
 
 // ---- Float weights. ----
@@ -395,13 +408,7 @@ THALWEG_INLINE void product_float(const Product& product, std::int64_t first_til
     }
   }
 #pragma GCC unroll 16
-  for (int i = 0; i < kTiles; ++i) {
-    const std::int64_t row = (first_tile + i) * kTileRows;
-    const std::int64_t rows_left = part.num_rows - row;
-    const Target target{part.first_row + row, rows_left < kTileRows ? rows_left : kTileRows};
-#pragma GCC unroll 16
-    for (int t = 0; t < kTokens; ++t) finish(product, target, token + t, y[i][t]);
-  }
+  for (int i = 0; i < kTiles; ++i) finish_all<kTokens>(product, target_of(part, first_tile + i), token, y[i]);
 }
 
 // ---- Rectangles of tiles and tokens. ----
@@ -413,18 +420,13 @@ struct Rectangle {
   std::int64_t last_token;
 };
 
-THALWEG_INLINE Target target_of(const PackedPart& part, std::int64_t tile) {
-  const std::int64_t row = tile * kTileRows;
-  const std::int64_t rows_left = part.num_rows - row;
-  return {part.first_row + row, rows_left < kTileRows ? rows_left : kTileRows};
-}
-
-// Calls block.run<n>(token) for blocks of at most kMost tokens; the remainder takes one smaller block.
+// Calls block.run<n>(token) for blocks of kMost tokens, then for smaller ones of few different sizes.
 template <int kMost, typename Block>
 THALWEG_INLINE void for_token_blocks(std::int64_t first, std::int64_t last, const Block& block) {
   for (; last - first >= kMost; first += kMost) block.template run<kMost>(first);
   if constexpr (kMost > 1) {
-    if (last > first) for_token_blocks<kMost - 1>(first, last, block);
+    constexpr int kNext = kMost > 4 ? kMost / 2 : kMost - 1;
+    if (last > first) for_token_blocks<kNext>(first, last, block);
   }
 }
 

@@ -1,0 +1,5 @@
+// avx512_vnni.cc on machines without AVX-512: SIMDe makes its intrinsics of AVX2's. Called by test.cc.
+#include "kernels/linear/emulated_avx512.h"
+
+#define avx512_vnni_version emulated_avx512_vnni_version
+#include "kernels/linear/avx512_vnni.cc"  // NOLINT(bugprone-suspicious-include)
