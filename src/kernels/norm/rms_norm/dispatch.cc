@@ -26,7 +26,9 @@ void for_each_row(device::Stream& stream, std::int64_t num_rows, std::int64_t nu
   stream.threads->parallel_for((num_rows + rows_per_task - 1) / rows_per_task, run_task);
 }
 
-norm::RmsNormRow* version_for(device::CpuLevel) { return norm::rms_norm_row_reference; }
+norm::RmsNormRow* version_for(device::CpuLevel level) {
+  return level >= device::CpuLevel::kAvx2 ? norm::rms_norm_row_avx2 : norm::rms_norm_row_reference;
+}
 
 }  // namespace
 

@@ -9,5 +9,6 @@ namespace thalweg::kernels::norm {
 using RmsNormRow = void(const float* x, std::int64_t num_cols, const float* weight, float epsilon, float* out);
 
 RmsNormRow rms_norm_row_reference;  // sum in double
+RmsNormRow rms_norm_row_avx2;
 
 }  // namespace thalweg::kernels::norm
