@@ -27,6 +27,12 @@ void for_each_token(device::Stream& stream, std::int64_t num_tokens, std::int64_
   stream.threads->parallel_for((num_tokens + tokens_per_task - 1) / tokens_per_task, run_task);
 }
 
+rotation::RopeToken* version_for(device::CpuLevel level, RopePairing pairing) {
+  const bool halves = pairing == RopePairing::kHalves;
+  if (level >= device::CpuLevel::kAvx2) return halves ? rotation::rope_halves_avx2 : rotation::rope_interleaved_avx2;
+  return halves ? rotation::rope_halves_reference : rotation::rope_interleaved_reference;
+}
+
 }  // namespace
 
 void rope_table(device::Stream& stream, const RopeFrequencies& frequencies, std::span<const std::int32_t> positions,
@@ -48,8 +54,7 @@ void rope(device::Stream& stream, const RopeParams& params) {
   if (params.num_tokens == 0) return;
   CHECK_EQ(params.rope_dim % 2, 0);
   CHECK_LE(params.rope_dim, params.head_dim);
-  rotation::RopeToken* rotate =
-      params.pairing == RopePairing::kHalves ? rotation::rope_halves_reference : rotation::rope_interleaved_reference;
+  rotation::RopeToken* rotate = version_for(stream.cpu_level, params.pairing);
   const std::int64_t elements_per_token = std::max<std::int64_t>(1, std::int64_t{params.num_heads} * params.rope_dim);
   const std::int64_t tokens_per_task = std::max<std::int64_t>(1, kElementsPerTask / elements_per_token);
   for_each_token(stream, params.num_tokens, tokens_per_task, [&](std::int64_t token) {

@@ -18,5 +18,7 @@ using RopeToken = void(const RopeTokenArgs& args);
 
 RopeToken rope_halves_reference;
 RopeToken rope_interleaved_reference;
+RopeToken rope_halves_avx2;
+RopeToken rope_interleaved_avx2;
 
 }  // namespace thalweg::kernels::rotation
