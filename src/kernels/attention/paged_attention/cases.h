@@ -50,7 +50,7 @@ inline std::vector<Case> edge_cases() {
   for (const std::int32_t head_dim : {8, 16, 24, 40, 64, 72, 80, 96, 128, 256, 264, 512}) {
     cases.push_back({"head_dim_" + std::to_string(head_dim), 3, 1, head_dim, 16, kF16, 0, {{90, 90}, {77, 1}}});
   }
-  for (const std::int32_t group : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 71}) {
+  for (const std::int32_t group : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 71, 130}) {
     cases.push_back({"group_" + std::to_string(group), group, 1, 64, 16, kF32, 0, {{100, 100}, {77, 3}, {80, 1}}});
   }
   for (std::int32_t num_kv_heads = 2; num_kv_heads <= 8; ++num_kv_heads) {

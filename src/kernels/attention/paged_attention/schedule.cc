@@ -13,9 +13,13 @@ namespace {
 constexpr std::int64_t kTasksPerThread = 4;
 
 /// A power of two, so that spans cut at its multiples lie in one tile of keys each: only one tile per span is ragged.
-std::int32_t queries_per_span(std::int32_t num_group_heads) {
+/// Smaller when few queries would leave threads without work.
+std::int32_t queries_per_span(std::int64_t num_queries, std::int32_t num_kv_heads, std::int32_t num_group_heads,
+                              int num_threads) {
   const std::int32_t most = std::max(1, std::min(kTile, kMaxRows / num_group_heads));
-  return static_cast<std::int32_t>(std::bit_floor(static_cast<std::uint32_t>(most)));
+  auto size = static_cast<std::int32_t>(std::bit_floor(static_cast<std::uint32_t>(most)));
+  while (size > 4 && num_queries * num_kv_heads / size < num_threads * kTasksPerThread) size /= 2;
+  return size;
 }
 
 std::int64_t num_keys(const Span& span, std::int32_t window) {
@@ -36,7 +40,7 @@ Task Schedule::task(std::int64_t index) const {
 Schedule make_schedule(const PagedBatch& batch, std::int32_t window, std::int32_t num_kv_heads,
                        std::int32_t num_group_heads, int num_threads) {
   Schedule schedule{.num_kv_heads = num_kv_heads};
-  const std::int32_t span_size = queries_per_span(num_group_heads);
+  const std::int32_t span_size = queries_per_span(batch.cu_seqlens.back(), num_kv_heads, num_group_heads, num_threads);
   for (std::int32_t row = 0; row < static_cast<std::int32_t>(batch.context_lens.size()); ++row) {
     const std::int32_t row_end = batch.cu_seqlens[row + 1];
     for (std::int32_t token = batch.cu_seqlens[row]; token < row_end;) {

@@ -49,11 +49,11 @@ float exp2_scalar(float x) {
   return Simd::first(exp2<Simd>(Simd::set(x)));
 }
 
-/// The groups of 16 keys of one tile, in the cache or in scratch. Groups outside [first, last) may not be read.
+/// The groups of 16 keys of one tile; null where no query sees any of a group.
 template <typename E>
 struct Tile {
   const E* keys[kGroups];    // each [head_dim][16]
-  const E* values[kGroups];  // each [16][head_dim]
+  const E* values[kGroups];  // each [head_dim / 16][16][16]
 };
 
 /// Softmax state of a task's rows.
@@ -73,9 +73,37 @@ struct Limits {
   std::int32_t last;
 };
 
+/// sum[r][v] += factor(r) * vector(v). The fewer of the two are held in registers, the others pass by.
+template <typename Simd, int R, int NV, typename Factor, typename Load>
+[[gnu::always_inline]] inline void add_products(typename Simd::Vector (&sum)[R][NV], Factor factor, Load load) {
+  using Vector = typename Simd::Vector;
+  if constexpr (R < NV) {
+    Vector factors[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) factors[r] = factor(r);
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; ++v) {
+      const Vector passing = load(v);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) sum[r][v] = Simd::multiply_add(factors[r], passing, sum[r][v]);
+    }
+  } else {
+    Vector vectors[NV];
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; ++v) vectors[v] = load(v);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Vector passing = factor(r);
+#pragma GCC unroll 8
+      for (int v = 0; v < NV; ++v) sum[r][v] = Simd::multiply_add(passing, vectors[v], sum[r][v]);
+    }
+  }
+}
+
+/// Not inlined, as add_value_vectors below, so that the loop has all registers.
 /// NV vectors of scores of R rows, from vector `first` of the tile on.
 template <typename Simd, int R, int NV, typename E>
-void score_vectors(const Rows& rows, std::int32_t row, const Tile<E>& tile, std::int32_t first) {
+[[gnu::noinline]] void score_vectors(const Rows& rows, std::int32_t row, const Tile<E>& tile, std::int32_t first) {
   using Vector = typename Simd::Vector;
   const std::int64_t head_dim = rows.head_dim;
   const float* q = rows.q + row * head_dim;
@@ -92,15 +120,9 @@ void score_vectors(const Rows& rows, std::int32_t row, const Tile<E>& tile, std:
     for (int v = 0; v < NV; ++v) sum[r][v] = Simd::set(0.0F);
   }
   for (std::int64_t d = 0; d < head_dim; ++d) {
-    Vector key[NV];
-#pragma GCC unroll 8
-    for (int v = 0; v < NV; ++v) key[v] = Simd::load(keys[v] + d * kTokenGroup);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const Vector factor = Simd::set(q[r * head_dim + d]);
-#pragma GCC unroll 8
-      for (int v = 0; v < NV; ++v) sum[r][v] = Simd::multiply_add(factor, key[v], sum[r][v]);
-    }
+    add_products<Simd, R, NV>(
+        sum, [&](int r) { return Simd::set(q[r * head_dim + d]); },
+        [&](int v) { return Simd::load(keys[v] + d * kTokenGroup); });
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -111,7 +133,8 @@ void score_vectors(const Rows& rows, std::int32_t row, const Tile<E>& tile, std:
 
 /// NV vectors of weighted sums of R rows, from dimension `dim` on, over the keys in `limits`.
 template <typename Simd, int R, int NV, typename E>
-void add_value_vectors(const Rows& rows, std::int32_t row, const Tile<E>& tile, Limits limits, std::int32_t dim) {
+[[gnu::noinline]] void add_value_vectors(const Rows& rows, std::int32_t row, const Tile<E>& tile, Limits limits,
+                                         std::int32_t dim) {
   using Vector = typename Simd::Vector;
   const std::int64_t head_dim = rows.head_dim;
   float* sums = rows.sums + row * head_dim + dim;
@@ -125,19 +148,20 @@ void add_value_vectors(const Rows& rows, std::int32_t row, const Tile<E>& tile, 
     }
   }
   const float* weights = rows.scores + row * kTile;
+  const std::int32_t panel_width = smaller(kPanel, rows.head_dim - dim / kPanel * kPanel);
   for (std::int32_t key = limits.first; key < limits.last;) {
     const std::int32_t end = smaller(limits.last, (key / kTokenGroup + 1) * kTokenGroup);
-    const E* values = tile.values[key / kTokenGroup] + key % kTokenGroup * head_dim + dim;
-    for (; key < end; ++key, values += head_dim) {
-      Vector value[NV];
+    const E* group = tile.values[key / kTokenGroup] + key % kTokenGroup * panel_width;
+    const E* values[NV];
 #pragma GCC unroll 8
-      for (int v = 0; v < NV; ++v) value[v] = Simd::load(values + v * Simd::kWidth);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        const Vector weight = Simd::set(weights[r * kTile + key]);
-#pragma GCC unroll 8
-        for (int v = 0; v < NV; ++v) sum[r][v] = Simd::multiply_add(weight, value[v], sum[r][v]);
-      }
+    for (int v = 0; v < NV; ++v) {
+      const std::int32_t at = dim + v * Simd::kWidth;
+      values[v] = group + at / kPanel * kPanel * kTokenGroup + at % kPanel;
+    }
+    for (std::int64_t offset = 0; key < end; ++key, offset += panel_width) {
+      add_products<Simd, R, NV>(
+          sum, [&](int r) { return Simd::set(weights[r * kTile + key]); },
+          [&](int v) { return Simd::load(values[v] + offset); });
     }
   }
 #pragma GCC unroll 8
@@ -186,10 +210,13 @@ void add_value_rows(const Rows& rows, std::int32_t row, const Tile<E>& tile, Lim
   }
 }
 
-/// Calls body.operator()<R>(row) with `count` rows from `row` on cut into pieces of R <= 6 of nearly equal size.
+/// Rows of which the sums are held in registers together.
+constexpr std::int32_t kMostRows = 6;
+
+/// Calls body.operator()<R>(row) with `count` rows from `row` on cut into pieces of R <= kMostRows of nearly equal
+/// size.
 template <typename Body>
 void for_row_pieces(std::int32_t row, std::int32_t count, Body body) {
-  constexpr std::int32_t kMostRows = 6;
   std::int32_t num_pieces = (count + kMostRows - 1) / kMostRows;
   while (num_pieces > 0) {
     const std::int32_t size = (count + num_pieces - 1) / num_pieces;
@@ -219,37 +246,51 @@ void for_row_pieces(std::int32_t row, std::int32_t count, Body body) {
   }
 }
 
-/// Turns a row's scores into weights and moves its softmax state on. Keys outside the limits weigh nothing.
+/// Turns the scores of `count` <= kMostRows rows into weights and moves their softmax states on. Keys outside the
+/// limits weigh nothing.
 template <typename Simd>
-void weigh_row(Rows& rows, std::int32_t row, Limits limits) {
+void weigh_rows(Rows& rows, std::int32_t row, std::int32_t count, Limits limits) {
   using Vector = typename Simd::Vector;
-  float* scores = rows.scores + row * kTile;
+  constexpr std::int32_t kLanes = larger(8, Simd::kWidth);
   const std::int32_t first = limits.first / kTokenGroup * kTokenGroup;
   const std::int32_t last = (limits.last + kTokenGroup - 1) / kTokenGroup * kTokenGroup;
+  float before[kLanes];
+  float highest[kLanes];
+  float rescale[kLanes];
+  for (std::int32_t r = 0; r < kLanes; ++r) before[r] = highest[r] = 0.0F;
 
-  Vector most = Simd::set(kNothing);
-  for (std::int32_t key = first; key < last; key += Simd::kWidth) {
-    Vector score = Simd::load(scores + key);
-    if (key < limits.first || key + Simd::kWidth > limits.last) {
-      score = Simd::keep_lanes(score, limits.first - key, limits.last - key, kNothing);
-      Simd::store(scores + key, score);
+  for (std::int32_t r = 0; r < count; ++r) {
+    float* scores = rows.scores + (row + r) * kTile;
+    Vector most = Simd::set(kNothing);
+    for (std::int32_t key = first; key < last; key += Simd::kWidth) {
+      Vector score = Simd::load(scores + key);
+      if (key < limits.first || key + Simd::kWidth > limits.last) {
+        score = Simd::keep_lanes(score, limits.first - key, limits.last - key, kNothing);
+        Simd::store(scores + key, score);
+      }
+      most = Simd::maximum(most, score);
     }
-    most = Simd::maximum(most, score);
+    const float tile_highest = Simd::reduce_maximum(most);
+    before[r] = rows.highest[row + r];
+    highest[r] = tile_highest > before[r] ? tile_highest : before[r];
   }
-  const float before = rows.highest[row];
-  const float tile_highest = Simd::reduce_maximum(most);
-  const float highest = tile_highest > before ? tile_highest : before;
-
-  const Vector shift = Simd::set(highest);
-  Vector total = Simd::set(0.0F);
-  for (std::int32_t key = first; key < last; key += Simd::kWidth) {
-    const Vector weight = exp2<Simd>(Simd::subtract(Simd::load(scores + key), shift));
-    Simd::store(scores + key, weight);
-    total = Simd::add(total, weight);
+  for (std::int32_t r = 0; r < kLanes; r += Simd::kWidth) {
+    const Vector difference = Simd::subtract(Simd::load(before + r), Simd::load(highest + r));
+    Simd::store(rescale + r, exp2<Simd>(difference));
   }
-  rows.rescale[row] = highest == before ? 1.0F : exp2_scalar<Simd>(before - highest);
-  rows.highest[row] = highest;
-  rows.total[row] = rows.total[row] * rows.rescale[row] + Simd::reduce_add(total);
+  for (std::int32_t r = 0; r < count; ++r) {
+    float* scores = rows.scores + (row + r) * kTile;
+    const Vector shift = Simd::set(highest[r]);
+    Vector total = Simd::set(0.0F);
+    for (std::int32_t key = first; key < last; key += Simd::kWidth) {
+      const Vector weight = exp2<Simd>(Simd::subtract(Simd::load(scores + key), shift));
+      Simd::store(scores + key, weight);
+      total = Simd::add(total, weight);
+    }
+    rows.rescale[row + r] = rescale[r];
+    rows.highest[row + r] = highest[r];
+    rows.total[row + r] = rows.total[row + r] * rescale[r] + Simd::reduce_add(total);
+  }
 }
 
 /// The queries of a task against the tile that begins at `position`.
@@ -277,61 +318,36 @@ void attend_tile(const TileView& view, Rows& rows, const Tile<E>& tile) {
   for_row_pieces(0, args.num_queries * num_heads, [&]<int R>(std::int32_t row) {
     score_rows<Simd, R>(rows, row, tile, first_vector, last_vector);
     if (!uniform) return;
-    for (std::int32_t r = row; r < row + R; ++r) weigh_row<Simd>(rows, r, first);
+    weigh_rows<Simd>(rows, row, R, first);
     add_value_rows<Simd, R>(rows, row, tile, first);
   });
   if (uniform) return;
   for (std::int32_t query = 0; query < args.num_queries; ++query) {
     const Limits limits = view.limits(query);
     if (limits.first >= limits.last) continue;
-    const std::int32_t row = query * num_heads;
-    for (std::int32_t r = row; r < row + num_heads; ++r) weigh_row<Simd>(rows, r, limits);
-    for_row_pieces(row, num_heads,
-                   [&]<int R>(std::int32_t piece) { add_value_rows<Simd, R>(rows, piece, tile, limits); });
+    for_row_pieces(query * num_heads, num_heads, [&]<int R>(std::int32_t row) {
+      weigh_rows<Simd>(rows, row, R, limits);
+      add_value_rows<Simd, R>(rows, row, tile, limits);
+    });
   }
 }
 
-template <typename Simd, typename E>
-void widen(const E* from, std::int64_t size, float* to) {
-  for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::store(to + i, Simd::load(from + i));
-}
-
-/// From this many rows on a tile is widened to fp32 once instead of by each piece of rows.
-constexpr std::int32_t kRowsToWiden = 13;
-
-template <typename Simd, typename E>
-void attend_cached_tile(const AttendArgs& args, Rows& rows, std::int32_t position, float* widened) {
+/// Where the groups of the tile at `position` lie.
+template <typename E>
+Tile<E> find_tile(const AttendArgs& args, const TileView& view) {
   const SequenceBlocks& blocks = args.blocks;
-  const std::int64_t group_size = std::int64_t{kTokenGroup} * blocks.head_dim;
-  const TileView view{&args, position};
   const std::int32_t first_group = view.limits(0).first / kTokenGroup;
-  const std::int32_t last_group = (view.limits(args.num_queries - 1).last + kTokenGroup - 1) / kTokenGroup;
-
+  const std::int32_t end = view.limits(args.num_queries - 1).last;
   Tile<E> tile{};
-  for (std::int32_t group = first_group; group < last_group; ++group) {
-    const std::int32_t key = position + group * kTokenGroup;
+  for (std::int32_t group = first_group; group * kTokenGroup < end; ++group) {
+    const std::int32_t key = view.position + group * kTokenGroup;
     const std::int32_t place = key % blocks.block_size;
     const auto* block =
         reinterpret_cast<const E*>(blocks.base + blocks.block_table[key / blocks.block_size] * blocks.block_stride);
     tile.keys[group] = block + key_offset(blocks, args.kv_head, place, 0);
     tile.values[group] = block + value_offset(blocks, args.kv_head, place, 0);
   }
-  if constexpr (sizeof(E) < sizeof(float)) {
-    if (args.num_queries * args.num_group_heads >= kRowsToWiden) {
-      Tile<float> wide{};
-      for (std::int32_t group = first_group; group < last_group; ++group) {
-        float* keys = widened + 2 * group * group_size;
-        float* values = keys + group_size;
-        widen<Simd>(tile.keys[group], group_size, keys);
-        widen<Simd>(tile.values[group], group_size, values);
-        wide.keys[group] = keys;
-        wide.values[group] = values;
-      }
-      attend_tile<Simd>(view, rows, wide);
-      return;
-    }
-  }
-  attend_tile<Simd>(view, rows, tile);
+  return tile;
 }
 
 /// out = what was seen so far, joined with one more partition. `seen` is the state of `out`.
@@ -374,8 +390,7 @@ void attend(const AttendArgs& args) {
   const std::int32_t head_dim = args.blocks.head_dim;
   const std::int32_t num_heads = args.num_group_heads;
   const std::int32_t num_rows = args.num_queries * num_heads;
-  float* widened = args.scratch;
-  float* q = widened + 2 * kTile * head_dim;
+  float* q = args.scratch;
   float* sums = q + num_rows * head_dim;
   Rows rows{.head_dim = head_dim, .q = q, .scores = sums + num_rows * head_dim, .sums = sums};
 
@@ -403,7 +418,8 @@ void attend(const AttendArgs& args) {
     const std::int32_t first_tile = larger(first_key, partition * kPartition) / kTile;
     const std::int32_t end_tile = (smaller(end_key, (partition + 1) * kPartition) + kTile - 1) / kTile;
     for (std::int32_t tile = first_tile; tile < end_tile; ++tile) {
-      attend_cached_tile<Simd, E>(args, rows, tile * kTile, widened);
+      const TileView view{&args, tile * kTile};
+      attend_tile<Simd>(view, rows, find_tile<E>(args, view));
     }
     for (std::int32_t row = 0; row < num_rows; ++row) {
       const float* row_sums = sums + row * head_dim;
@@ -465,12 +481,11 @@ void write_kv(const WriteKvArgs& args) {
       const float* k = args.k + token * args.k_stride + std::int64_t{head} * blocks.head_dim;
       const float* v = args.v + token * args.v_stride + std::int64_t{head} * blocks.head_dim;
       E* keys = block + key_offset(blocks, head, place, 0);
-      E* values = block + value_offset(blocks, head, place, 0);
       for (std::int32_t d = 0; d < blocks.head_dim; d += 8) {
         E rounded[8];
         Simd::narrow8(rounded, k + d);
         for (std::int32_t i = 0; i < 8; ++i) keys[(d + i) * kTokenGroup] = rounded[i];
-        Simd::narrow8(values + d, v + d);
+        Simd::narrow8(block + value_offset(blocks, head, place, d), v + d);
       }
     }
   }

@@ -37,7 +37,7 @@ inline constexpr std::int32_t kPartition = 256;
 
 /// Limits of the fast versions; beyond them the reference serves.
 inline constexpr std::int32_t kMaxHeadDim = 256;
-inline constexpr std::int32_t kMaxRows = 64;  // queries times heads of one task
+inline constexpr std::int32_t kMaxRows = 128;  // queries times heads of one task
 
 /// Consecutive queries of one sequence, and the heads that share one kv head. Row r of the task is query
 /// r / num_group_heads, head r % num_group_heads.
@@ -60,7 +60,7 @@ struct AttendArgs {
   float* scratch = nullptr;  // kScratchFloats of this thread, 64-byte aligned
 };
 
-inline constexpr std::int64_t kScratchFloats = 2 * kTile * kMaxHeadDim + 2 * kMaxRows * kMaxHeadDim + kMaxRows * kTile;
+inline constexpr std::int64_t kScratchFloats = 2 * kMaxRows * kMaxHeadDim + kMaxRows * kTile;
 
 /// Joins the partitions' states of one task in rising order.
 struct CombineArgs {
