@@ -15,7 +15,7 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using Code = boost::system::error_code;
 
-constexpr std::size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while an answer is under way
+constexpr std::size_t kMaxPipelinedBytes = 64 << 10;  // read ahead of the request that is served
 constexpr std::size_t kKeptBufferBytes = 4 << 10;     // larger buffers are given back when empty
 constexpr std::size_t kMaxRequestIdBytes = 128;
 constexpr double kLingerSeconds = 3;
@@ -102,7 +102,8 @@ void Connection::begin() {
 
 void Connection::wait_readable() {
   if (is_waiting_readable_ || input_has_ended_ || state_ == State::kClosed) return;
-  if (is_answering() && in_.size() >= kMaxPipelinedBytes) return;
+  // What waits is parsed when the answer before it has been sent.
+  if (in_.size() >= options_.max_header_bytes + kMaxPipelinedBytes) return;
   is_waiting_readable_ = true;
   socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const Code& error) {
     self->is_waiting_readable_ = false;
@@ -117,7 +118,7 @@ void Connection::on_readable() {
   const std::size_t num_read = socket_.read_some(asio::buffer(space.data(), space.size()), error);
   if (error == asio::error::would_block) return wait_readable();
   if (error) return on_end_of_input();
-  if (state_ != State::kLingering) {
+  if (state_ != State::kLingering && !close_when_sent_) {
     in_.append(space.data(), num_read);
     process_input();
   }
@@ -222,7 +223,7 @@ void Connection::begin_exchange() {
               .body = std::move(message.body()),
               .content_type = std::string(view(message[http::field::content_type])),
               .authorization = std::string(view(message[http::field::authorization])),
-              .request_id = is_presentable_request_id(given_id) ? std::string(given_id) : owner_.next_request_id()};
+              .request_id = is_presentable_request_id(given_id) ? std::string(given_id) : owner_.next_id()};
   keep_alive_ = message.keep_alive();
   state_ = State::kAnswering;
   state_since_s_ = owner_.now();
@@ -234,7 +235,7 @@ void Connection::begin_exchange() {
 
 /// The request cannot be understood, so what follows it cannot either: answer and close.
 void Connection::refuse(int status, std::string_view code, std::string message) {
-  request_ = {.request_id = owner_.next_request_id()};
+  request_ = {.request_id = owner_.next_id()};
   route_ = "other";
   keep_alive_ = false;
   linger_when_sent_ = true;
@@ -306,7 +307,7 @@ void Connection::end_stream() {
 
 void Connection::finish_exchange(int status) {
   on_abandoned_ = nullptr;
-  owner_.answered(route_, request_.method, status);
+  owner_.answered(route_, status);
   request_.body = {};
   state_ = State::kIdle;
   state_since_s_ = owner_.now();
@@ -321,6 +322,7 @@ void Connection::finish_exchange(int status) {
 
 void Connection::flush() {
   if (state_ == State::kClosed) return;
+  const auto self = shared_from_this();  // close() may drop the last other owner
   while (has_unsent() && !is_waiting_writable_) {
     Code error;
     const std::size_t num_sent =
@@ -365,6 +367,7 @@ void Connection::output_is_sent() {
 
 void Connection::close() {
   if (state_ == State::kClosed) return;
+  const auto self = shared_from_this();
   const bool was_answering = is_answering();
   state_ = State::kClosed;
   if (was_answering) {
@@ -377,7 +380,7 @@ void Connection::close() {
   out_ = {};
   in_ = {};
   parser_.reset();
-  owner_.closed(shared_from_this());
+  owner_.closed(self);
 }
 
 void Connection::tick(double now) {

@@ -24,13 +24,13 @@ class ConnectionOwner {
   virtual double now() const = 0;
   /// Bytes to read into; valid until the next call.
   virtual std::span<char> read_space() = 0;
-  virtual std::string next_request_id() = 0;
+  virtual std::string next_id() = 0;
   /// A request is complete; it may be answered before this returns.
   virtual void serve(std::shared_ptr<Connection> connection) = 0;
   virtual void exchange_begins() = 0;
   /// The answer is complete and sent, or the client is gone.
   virtual void exchange_ends() = 0;
-  virtual void answered(std::string_view route, HttpMethod method, int status) = 0;
+  virtual void answered(std::string_view route, int status) = 0;
   virtual void client_gone() = 0;
   /// The connection may be forgotten.
   virtual void closed(const std::shared_ptr<Connection>& connection) = 0;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "base/clock.h"
 #include "server/exchange.h"
@@ -40,6 +41,8 @@ class IoThread {
   /// From any thread: run `work` on this one.
   virtual void post(std::move_only_function<void()> work) = 0;
   virtual GenerationTable& generations() = 0;
+  /// 16 hexadecimal digits, unique in this process and, but for chance, among all.
+  virtual std::string next_id() = 0;
 };
 
 struct EndpointCall {

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "thalweg/request.h"
 
 namespace thalweg::server {
 namespace {
@@ -22,7 +23,7 @@ constexpr NumberRule kRules[] = {
     {.field = "presence_penalty", .min = -2, .max = 2},
     {.field = "frequency_penalty", .min = -2, .max = 2},
     {.field = "logit_bias", .min = -100, .max = 100},
-    {.field = "n", .min = 1, .max = 128, .is_integer = true},
+    {.field = "n", .min = 1, .max = kMaxSequencesPerRequest, .is_integer = true},
     {.field = "best_of", .min = 1, .max = 1, .is_integer = true},
     {.field = "max_tokens", .min = 0, .max = kInt32, .is_integer = true},
     {.field = "max_completion_tokens", .min = 0, .max = kInt32, .is_integer = true},
@@ -30,9 +31,9 @@ constexpr NumberRule kRules[] = {
     {.field = "min_tokens", .min = 0, .max = kInt32, .is_integer = true},
     {.field = "seed", .min = -kInt64, .max = kInt64, .is_integer = true},
     {.field = "priority", .min = -kInt64, .max = kInt64, .is_integer = true},
-    {.field = "logprobs", .min = 0, .max = 20, .is_integer = true},
-    {.field = "top_logprobs", .min = 0, .max = 20, .is_integer = true},
-    {.field = "prompt_logprobs", .min = 0, .max = 20, .is_integer = true},
+    {.field = "logprobs", .min = 0, .max = kMaxLogprobs, .is_integer = true},
+    {.field = "top_logprobs", .min = 0, .max = kMaxLogprobs, .is_integer = true},
+    {.field = "prompt_logprobs", .min = 0, .max = kMaxLogprobs, .is_integer = true},
     {.field = "truncate_prompt_tokens", .min = -1, .max = kInt32, .is_integer = true},
     {.field = "stream_interval", .min = 1, .max = 1024, .is_integer = true},
 };

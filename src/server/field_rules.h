@@ -1,4 +1,5 @@
-// The ranges of all numeric request fields, for every route, in one table.
+// The ranges of all numeric request fields in JSON, for every route, in one table. What becomes part of a
+// GenerateRequest is checked again by the engine (validate_request); a test holds both tables together.
 #pragma once
 
 #include <cstdint>

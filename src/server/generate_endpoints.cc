@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <random>
 #include <utility>
 
 #include "server/answer.h"
@@ -15,15 +14,11 @@
 namespace thalweg::server {
 namespace {
 
-/// "chatcmpl-" and 32 hexadecimal digits.
-std::string new_answer_id(GenerateRoute route) {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{}-{:016x}{:016x}", route == GenerateRoute::kChat ? "chatcmpl" : "cmpl", random(), random());
-}
-
-AnswerHead answer_head(GenerateRoute route, const AnswerOptions& answer, const Service& service) {
+AnswerHead answer_head(GenerateRoute route, const AnswerOptions& answer, const EndpointCall& call) {
+  const Service& service = call.service;
   const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
-  return {.id = new_answer_id(route),
+  const std::string_view prefix = route == GenerateRoute::kChat ? "chatcmpl-" : "cmpl-";
+  return {.id = std::string(prefix) + call.io.next_id() + call.io.next_id(),
           .model = service.model.name(),
           .created = std::chrono::duration_cast<std::chrono::seconds>(since_1970).count(),
           .options = answer,
@@ -34,7 +29,7 @@ void begin_generation(GenerateRoute route, const EndpointCall& call, ApiResult<P
                       double arrival_s) {
   if (!prepared) return call.exchange->respond(error_response(prepared.error()));
   if (is_presentable_request_id(prepared->request_id)) call.exchange->request().request_id = prepared->request_id;
-  AnswerHead head = answer_head(route, prepared->answer, call.service);
+  AnswerHead head = answer_head(route, prepared->answer, call);
   auto writer = prepared->answer.stream
                     ? make_stream_writer(std::move(head), call.service.model.tokenizer, call.exchange)
                     : make_body_writer(std::move(head), call.service.model.tokenizer, call.exchange);

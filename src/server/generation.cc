@@ -182,7 +182,7 @@ void Generation::flush() {
 
 void Generation::abandon() {
   if (!writer_) return;
-  writer_.reset();
+  retired_writer_ = std::move(writer_);  // its flush() may be what found out
   cancel_all();
 }
 
@@ -214,10 +214,12 @@ void GenerationTable::dispatch(std::vector<Event> events) {
       log(LogLevel::kError, "event for request {}, which is not open", static_cast<std::uint64_t>(request_of(event)));
       continue;
     }
-    const std::shared_ptr<Generation> generation = found->second.generation;
+    const auto [generation, prompt] = found->second;
     // Events of one request stand together, so looking at the last one finds nearly all repeats.
     if (touched.empty() || touched.back() != generation) touched.push_back(generation);
-    if (generation->on_event(found->second.prompt, std::move(event))) entries_.erase(found);
+    // An answer that ends may let the next request of its connection in, so `found` is stale after this.
+    const RequestId id = request_of(event);
+    if (generation->on_event(prompt, std::move(event))) entries_.erase(static_cast<std::uint64_t>(id));
   }
   for (const std::shared_ptr<Generation>& generation : touched) generation->flush();
 }

@@ -61,6 +61,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   PreparedRequest request_;
   std::unique_ptr<AnswerWriter> writer_;  // null once the answer is complete
+  std::unique_ptr<AnswerWriter> retired_writer_;
   Service& service_;
   const double arrival_s_;
   std::vector<PromptState> prompts_;

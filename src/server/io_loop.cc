@@ -49,7 +49,9 @@ IoLoop::IoLoop(Service& service)
   id_state_ = (static_cast<std::uint64_t>(device()) << 32) | device();
 }
 
-IoLoop::~IoLoop() {
+IoLoop::~IoLoop() { close_all(); }
+
+void IoLoop::close_all() {
   generations_->abandon_all();
   for (const std::shared_ptr<Connection>& connection : std::exchange(connections_, {})) connection->close();
 }
@@ -72,8 +74,8 @@ void IoLoop::post(std::move_only_function<void()> work) {
   asio::post(*io_context_, [work = std::move(work)]() mutable { work(); });
 }
 
-std::string IoLoop::next_request_id() {
-  // A counter through a mixing function: unique in this thread, not to be guessed across processes.
+std::string IoLoop::next_id() {
+  // A counter through a mixing function that maps no two values to one.
   id_state_ += 0x9E3779B97F4A7C15;
   std::uint64_t mixed = id_state_;
   mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9;
@@ -83,10 +85,6 @@ std::string IoLoop::next_request_id() {
 
 void IoLoop::serve(std::shared_ptr<Connection> connection) {
   dispatch({.service = service_, .io = *this, .exchange = std::move(connection)});
-}
-
-void IoLoop::answered(std::string_view route, HttpMethod method, int status) {
-  service_.metrics.answered(route, http_method_name(method), status);
 }
 
 void IoLoop::closed(const std::shared_ptr<Connection>& connection) {

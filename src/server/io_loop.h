@@ -24,6 +24,8 @@ class IoLoop final : public IoThread, public ConnectionOwner {
   /// Until stop().
   void run();
   void stop();
+  /// Ends all connections and their requests; after run() has returned.
+  void close_all();
 
   boost::asio::io_context& io_context() { return *io_context_; }
   /// Takes over a connected socket of this loop's context.
@@ -35,11 +37,11 @@ class IoLoop final : public IoThread, public ConnectionOwner {
 
   double now() const override { return service_.clock.now(); }
   std::span<char> read_space() override { return read_space_; }
-  std::string next_request_id() override;
+  std::string next_id() override;
   void serve(std::shared_ptr<Connection> connection) override;
   void exchange_begins() override { ++service_.num_busy; }
   void exchange_ends() override { --service_.num_busy; }
-  void answered(std::string_view route, HttpMethod method, int status) override;
+  void answered(std::string_view route, int status) override { service_.metrics.answered(route, status); }
   void client_gone() override { service_.metrics.client_gone(); }
   void closed(const std::shared_ptr<Connection>& connection) override;
 

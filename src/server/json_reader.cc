@@ -133,8 +133,10 @@ void FieldReader::fail(ApiError error) {
 }
 
 std::vector<std::string> FieldReader::unknown_fields() const {
+  constexpr std::size_t kMaxListed = 16;
   std::vector<std::string> unknown;
   for (const auto& field : object_) {
+    if (unknown.size() == kMaxListed) break;
     const std::string_view name(field.key().data(), field.key().size());
     if (std::ranges::find(known_, name) == known_.end()) unknown.emplace_back(name);
   }

@@ -42,7 +42,7 @@ class FieldReader {
   bool failed() const { return error_.has_value(); }
   const std::optional<ApiError>& error() const { return error_; }
 
-  /// Names in the object that nobody asked for.
+  /// Names in the object that nobody asked for, the first few.
   std::vector<std::string> unknown_fields() const;
 
  private:

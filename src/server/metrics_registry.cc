@@ -2,20 +2,12 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "thalweg_rust.h"
+#include "text/rust_border.h"
 
 namespace thalweg::server {
-namespace {
 
-tw_slice slice_of(std::string_view text) { return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}; }
-
-std::string take_text(tw_buffer& buffer) {
-  std::string text(reinterpret_cast<const char*>(buffer.data), buffer.size);
-  tw_buffer_free(&buffer);
-  return text;
-}
-
-}  // namespace
+using text::slice_of;
+using text::take_text;
 
 void Counter::inc(double amount) const { tw_series_record(series_, amount); }
 void Counter::set(double total) const { tw_series_set(series_, total); }

@@ -284,8 +284,12 @@ void read_completion_logprobs(FieldReader& reader, OpenAiRequest& request) {
 }
 
 void read_prompt_list(FieldReader& reader, std::string_view name, const json::array& list, std::int32_t vocab_size,
-                      std::vector<Prompt>& prompts) {
+                      std::int32_t max_prompts, std::vector<Prompt>& prompts) {
   if (list.empty()) return reader.refuse(name, "is empty");
+  const bool is_list_of_prompts = list.front().is_string() || list.front().is_array();
+  if (is_list_of_prompts && list.size() > static_cast<std::size_t>(max_prompts)) {
+    return reader.refuse(name, fmt::format("has {} prompts, at most {} are allowed", list.size(), max_prompts));
+  }
   if (list.front().is_string()) {
     for (const json::value& entry : list) {
       if (!entry.is_string()) return reader.refuse(name, fmt::format("mixes strings and {}", describe_value(entry)));
@@ -308,25 +312,28 @@ void read_prompts(FieldReader& reader, const ServerOptions& options, std::int32_
   if (reader.failed()) return;
   if (ids != nullptr && prompt != nullptr) return reader.refuse("prompt_token_ids", "and prompt exclude each other");
   if (ids != nullptr) {
-    read_prompt_list(reader, "prompt_token_ids", *ids, vocab_size, request.prompts);
+    read_prompt_list(reader, "prompt_token_ids", *ids, vocab_size, options.max_prompts, request.prompts);
   } else if (prompt == nullptr) {
     return reader.refuse("prompt", "is missing");
   } else if (prompt->is_string()) {
     request.prompts.emplace_back(std::string(view(prompt->get_string())));
   } else if (prompt->is_array()) {
-    read_prompt_list(reader, "prompt", prompt->get_array(), vocab_size, request.prompts);
+    read_prompt_list(reader, "prompt", prompt->get_array(), vocab_size, options.max_prompts, request.prompts);
   } else {
     return reader.refuse(
         "prompt", fmt::format("is {}, must be text, token ids or a list of one of them", describe_value(*prompt)));
   }
   const auto num_prompts = static_cast<std::int64_t>(request.prompts.size());
-  if (num_prompts > options.max_prompts) {
-    return reader.refuse("prompt",
-                         fmt::format("has {} prompts, at most {} are allowed", num_prompts, options.max_prompts));
-  }
   if (num_prompts * request.generate.num_sequences > options.max_choices) {
     reader.refuse("n", fmt::format("times the number of prompts is {}, at most {} choices are allowed",
                                    num_prompts * request.generate.num_sequences, options.max_choices));
+  }
+  // Each prompt becomes a request with its own copy of the list.
+  constexpr std::int64_t kMaxAllowedIdsInAll = 4 << 20;
+  const auto num_allowed = static_cast<std::int64_t>(request.generate.sampling.allowed_token_ids.size());
+  if (num_prompts * num_allowed > kMaxAllowedIdsInAll) {
+    reader.refuse("allowed_token_ids", fmt::format("has {} ids for {} prompts, together more than {}", num_allowed,
+                                                   num_prompts, kMaxAllowedIdsInAll));
   }
 }
 

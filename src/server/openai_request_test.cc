@@ -85,6 +85,33 @@ TEST(ParseRequest, NumericBoundariesOnAllRoutes) {
   }
 }
 
+// What passes here passes the engine's own table, and what that refuses is refused here.
+TEST(ParseRequest, EngineAgreesOnEveryRange) {
+  for (const std::string field : {"temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+                                  "frequency_penalty", "n", "prompt_logprobs", "logprobs"}) {
+    const NumberRule& rule = number_rule(field);
+    for (const double value : {rule.min - 1, rule.min, rule.max, rule.max + 1}) {
+      const bool passes_here = parse_completion(completion(fmt::format(R"("{}":{})", field, value))).has_value();
+      GenerateRequest request{.prompt_ids = {1}};
+      SamplingParams& sampling = request.sampling;
+      const std::pair<std::string_view, float*> floats[] = {{"temperature", &sampling.temperature},
+                                                            {"top_p", &sampling.top_p},
+                                                            {"min_p", &sampling.min_p},
+                                                            {"repetition_penalty", &sampling.repetition_penalty},
+                                                            {"presence_penalty", &sampling.presence_penalty},
+                                                            {"frequency_penalty", &sampling.frequency_penalty}};
+      for (const auto& [name, target] : floats) {
+        if (name == field) *target = static_cast<float>(value);
+      }
+      if (field == "n") request.num_sequences = static_cast<std::int32_t>(value);
+      // -1 means "none" there and is not offered here.
+      if (field == "prompt_logprobs") request.num_prompt_logprobs = value < 0 ? -2 : static_cast<std::int32_t>(value);
+      if (field == "logprobs") sampling.num_logprobs = value < 0 ? -2 : static_cast<std::int32_t>(value);
+      EXPECT_EQ(passes_here, validate_request(request, kVocabSize).has_value()) << field << " " << value;
+    }
+  }
+}
+
 TEST(ParseRequest, TinyTopPStaysAboveZero) {
   const auto request = parse_chat(chat(R"("top_p":1e-300)"));
   ASSERT_TRUE(request);

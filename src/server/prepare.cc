@@ -178,6 +178,10 @@ ApiResult<PreparedRequest> prepare(GenerateRoute route, std::string_view body, c
       !encoded) {
     return std::unexpected(encoded.error());
   }
+  // Before the prompts take copies of lists that may be too long.
+  if (Status valid = validate_sampling(request->generate.sampling, model.vocab_size()); !valid) {
+    return std::unexpected(ApiError(std::move(valid.error())));
+  }
   PreparedRequest prepared;
   prepared.request_id = std::move(request->request_id);
   prepared.answer = request->answer;

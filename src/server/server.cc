@@ -108,6 +108,10 @@ class Server::Listener {
     for (std::size_t i = 1; i < loops_.size(); ++i) threads.emplace_back([loop = loops_[i].get()] { loop->run(); });
     loops_.front()->run();
     stop();
+    threads.clear();
+    Code ignored;
+    acceptor_->close(ignored);
+    for (const auto& loop : loops_) loop->close_all();
   }
 
   void drain() { service_.is_draining = true; }

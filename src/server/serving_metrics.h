@@ -10,7 +10,7 @@
 
 namespace thalweg::server {
 
-/// A request is one prompt with all its sequences.
+/// A request is one prompt with all its sequences. In the order of which one counts when sequences differ.
 enum class RequestOutcome { kStop, kLength, kAborted, kFailed };
 
 struct FinishedRequest {
@@ -18,7 +18,7 @@ struct FinishedRequest {
   std::int64_t num_prompt_tokens = 0;
   std::int64_t num_output_tokens = 0;
   RequestTimings timings;
-  double total_s = 0.0;
+  double total_s = 0.0;  // from the request's arrival
 };
 
 /// All functions may be called from any thread. admitted = finished of all outcomes + in flight, always.
@@ -27,7 +27,8 @@ class ServingMetrics {
   ServingMetrics(const std::string& model_name, const ModelDescription& model);
   ~ServingMetrics();
 
-  void answered(std::string_view route, std::string_view method, int status);
+  /// `route` is from the route table.
+  void answered(std::string_view route, int status);
   void client_gone();
 
   void admitted(std::int64_t num_sequences, std::int64_t max_tokens);
@@ -40,7 +41,7 @@ class ServingMetrics {
 
  private:
   struct Series;
-  std::unique_ptr<Series> series_;
+  const std::unique_ptr<Series> series_;
 };
 
 }  // namespace thalweg::server
