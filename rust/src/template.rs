@@ -39,6 +39,7 @@ fn compile(source: &str, bos: &str, eos: &str) -> Result<TwTemplate, String> {
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.set_formatter(print_as_python);
     environment.add_filter("tojson", to_json);
+    environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
     environment.add_template_owned(NAME, without_generation_marks(source)).map_err(|e| describe(&e))?;
@@ -258,6 +259,20 @@ impl serde_json::ser::Formatter for PythonJson<'_> {
     }
 }
 
+/// Inside JSON only strings hold such characters. Private ones stay, as they may stand in for others.
+fn escape_beyond_ascii(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    let mut units = [0; 2];
+    for c in json.chars() {
+        if c.is_ascii() || c >= '\u{F0000}' {
+            out.push(c);
+        } else {
+            c.encode_utf16(&mut units).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
+        }
+    }
+    out
+}
+
 fn refuse_undefined(value: &Value, depth: usize) -> Result<(), Error> {
     if depth > RECURSION_LIMIT {
         return Err(Error::new(ErrorKind::InvalidOperation, "value is nested too deep for tojson"));
@@ -276,7 +291,7 @@ fn to_json(state: &State, value: &Value, options: Kwargs) -> Result<Value, Error
     const MAX_INDENT: usize = 16;
     let indent: Option<Value> = options.get("indent")?;
     let sort_keys: Option<bool> = options.get("sort_keys")?;
-    let _: Option<bool> = options.get("ensure_ascii")?;
+    let ensure_ascii: Option<bool> = options.get("ensure_ascii")?;
     let separators: Option<Value> = options.get("separators")?;
     options.assert_all_used()?;
     let indent = match indent {
@@ -317,7 +332,7 @@ fn to_json(state: &State, value: &Value, options: Kwargs) -> Result<Value, Error
     written.map_err(|e| Error::new(ErrorKind::BadSerialization, format!("tojson: {e}")))?;
     state.consume_fuel(out.len() as u64 / 64)?;
     let text = String::from_utf8(out).map_err(|e| Error::new(ErrorKind::BadSerialization, e.to_string()))?;
-    Ok(Value::from(text))
+    Ok(Value::from(if ensure_ascii == Some(true) { escape_beyond_ascii(&text) } else { text }))
 }
 
 fn raise_exception(message: String) -> Result<Value, Error> {

@@ -6,18 +6,14 @@
 #include <iostream>
 
 #include "base/log.h"
-#include "thalweg_rust.h"
+#include "text/rust_border.h"
 
 namespace thalweg::apps {
+
+using text::slice_of;
+using text::take_text;
+
 namespace {
-
-tw_slice slice_of(std::string_view text) { return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}; }
-
-std::string take_text(tw_buffer& buffer) {
-  std::string text(reinterpret_cast<const char*>(buffer.data), buffer.size);
-  tw_buffer_free(&buffer);
-  return text;
-}
 
 TwLineEditor* open_editor() {
   if (isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0) return nullptr;

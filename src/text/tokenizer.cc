@@ -30,7 +30,9 @@ class LibraryTokenizer final : public Tokenizer {
   std::int32_t vocab_size() const override { return facts_.vocab_size; }
 
   Result<std::vector<std::int32_t>> encode(std::string_view text, EncodeOptions options) const override {
-    if (!facts_.splits_between_words || text.size() < 2 * kPieceBytes) return encode_whole(text, options);
+    if (!options.reuse_recent || !facts_.splits_between_words || text.size() < 2 * kPieceBytes) {
+      return encode_whole(text, options);
+    }
     // What the tokenizer puts around a text is put around the joined pieces.
     Result<std::vector<std::int32_t>> around = std::vector<std::int32_t>();
     if (options.add_special_tokens) around = encode_whole({}, options);
