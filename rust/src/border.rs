@@ -1,6 +1,7 @@
 //! What crosses the C border: borrowed slices in, owned buffers out, errors as text.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Once;
 
 /// Borrowed bytes, valid for the length of the call.
 #[repr(C)]
@@ -77,14 +78,18 @@ pub fn panic_text(payload: Box<dyn std::any::Any + Send>) -> String {
         .map(|text| (*text).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_owned());
-    format!("a library panicked: {text}")
+    format!("refused by a library: {text}")
 }
+
+/// A panic is reported as an error, so nothing is printed for it. All Rust code of the program is this crate.
+static QUIET_PANICS: Once = Once::new();
 
 /// Runs `body`; on an error or a panic writes the text to `error` and returns None.
 ///
 /// # Safety
 /// `error` is null or writable.
 pub unsafe fn guard<T>(error: *mut TwBuffer, body: impl FnOnce() -> Result<T, String>) -> Option<T> {
+    QUIET_PANICS.call_once(|| std::panic::set_hook(Box::new(|_| {})));
     let message = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return Some(value),
         Ok(Err(message)) => message,

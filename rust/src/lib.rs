@@ -1,5 +1,5 @@
 //! The C side of this crate is `include/thalweg_rust.h`. Every exported function catches panics and
-//! reports them as errors; nothing here keeps global state.
+//! reports them as errors.
 
 mod border;
 mod line_editor;

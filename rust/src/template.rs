@@ -53,7 +53,7 @@ fn without_generation_marks(source: &str) -> String {
     while let Some(open) = rest.find("{%") {
         let (before, tag) = rest.split_at(open);
         out.push_str(before);
-        let Some(close) = tag.find("%}") else {
+        let Some(close) = tag[2..].find("%}").map(|at| at + 2) else {
             rest = tag;
             break;
         };

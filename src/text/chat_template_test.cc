@@ -59,6 +59,15 @@ TEST(ChatTemplate, GenerationMarksAndLoopControls) {
       "hello");
 }
 
+TEST(ChatTemplate, OddTagsAreNoGenerationMarks) {
+  for (const char* source : {"{%}", "{%", "{%-", "{% %}", "{%%}", "%}", "{% generation", "{% endgeneration %}"}) {
+    const auto compiled = ChatTemplate::compile(source, "", "");
+    if (!compiled) {
+      EXPECT_THAT(compiled.error().message, HasSubstr("chat template at line 1"));
+    }
+  }
+}
+
 TEST(ChatTemplate, ToolsDocumentsAndKwargs) {
   EXPECT_EQ(render("{{ tools is none }}{{ documents is none }}"), "TrueTrue");
   EXPECT_EQ(render("{{ tools[0].function.name }}{{ thinking }}{{ documents[0].text }}",
