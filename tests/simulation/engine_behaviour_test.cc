@@ -383,7 +383,7 @@ TEST(Engine, PromptsThatDoNotFitTogetherWaitInsteadOfPushingEachOtherOut) {
   executor.limits.max_num_batched_tokens = 16;  // a prompt takes many steps
   Simulation simulation(executor);              // 256 tokens in the pool
   std::vector<RequestId> ids;
-  for (std::uint64_t i = 0; i < 6; ++i) ids.push_back(simulation.submit(make_request(128, 4, i)));
+  for (std::uint64_t i = 0; i < 6; ++i) ids.push_back(simulation.submit(make_request(127, 40, i)));
   simulation.run();
   for (RequestId id : ids) simulation.expect_right_answer(id);
   EXPECT_EQ(simulation.engine.stats().num_preemptions, 0U);
