@@ -42,7 +42,7 @@ struct DriverOptions {
   std::int32_t max_drafts = 0;
   std::int32_t max_running = 1 << 20;
   int preempt_every = 0;  // steps; 0: never
-  unsigned scramble = 1;  // order of blocks and victims of preemption
+  unsigned scramble = 1;  // order of blocks and victims of preemption; 0: blocks from the lowest on
 };
 
 class StepDriver {
@@ -53,7 +53,7 @@ class StepDriver {
     for (std::int64_t block = 0; block < executor.limits().num_blocks; ++block) {
       free_blocks_.push_back(static_cast<step::BlockId>(block));
     }
-    std::shuffle(free_blocks_.begin(), free_blocks_.end(), random_);
+    if (options.scramble != 0) std::shuffle(free_blocks_.begin(), free_blocks_.end(), random_);
   }
 
   /// Blocks that the driver must not hand out, because they hold a prefix.
