@@ -2,6 +2,7 @@
 // multiply-adds of scores and values.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <numeric>

@@ -19,8 +19,10 @@ constexpr std::array kVersions{
     Version{device::CpuLevel::kAvx2, write_kv_avx2, attend_avx2, combine_avx2},
 };
 
-// Less than this is done before other threads are awake, a few microseconds.
-constexpr std::int64_t kInlineElements = 16 * 1024;
+// Less than this is done before other threads are awake, a few microseconds. A written key touches as many cache lines
+// as it has dimensions.
+constexpr std::int64_t kInlineProducts = 48 * 1024;
+constexpr std::int64_t kInlineWrites = 2 * 1024;
 
 SequenceBlocks blocks_of(const PagedKv& cache, const PagedBatch& batch, std::int32_t row) {
   return {.base = cache.base,
@@ -90,13 +92,13 @@ void write_kv_with(const Version* version, device::Stream& stream, const PagedKv
                    const float* k, std::int64_t k_stride, const float* v, std::int64_t v_stride) {
   if (batch.positions.empty()) return;
   check_shape(cache, batch);
-  constexpr std::int32_t kTokensPerTask = 32;
+  constexpr std::int32_t kTokensPerTask = 8;
   const auto run_task = version == nullptr ? write_kv_reference : version->write_kv;
-  // Task t is tokens [32 t, 32 t + 32) of the batch, whatever rows they are of.
+  // Task t is tokens [8 t, 8 t + 8) of the batch, whatever rows they are of.
   const auto num_tokens = static_cast<std::int32_t>(batch.positions.size());
   const std::int64_t num_tasks = (num_tokens + kTokensPerTask - 1) / kTokensPerTask;
   const std::int64_t num_elements = std::int64_t{num_tokens} * cache.layout.num_kv_heads * cache.layout.head_dim;
-  for_each_task(stream, num_tasks, num_elements <= kInlineElements, [&](std::int64_t task, int) {
+  for_each_task(stream, num_tasks, num_elements <= kInlineWrites, [&](std::int64_t task, int) {
     std::int32_t token = static_cast<std::int32_t>(task) * kTokensPerTask;
     const std::int32_t end = std::min(num_tokens, token + kTokensPerTask);
     auto row = static_cast<std::int32_t>(std::ranges::upper_bound(batch.cu_seqlens, token) - batch.cu_seqlens.begin());
@@ -162,7 +164,7 @@ void paged_attention_with(const Version* version, device::Stream& stream, const 
     }
     version->attend(args);
   };
-  for_each_task(stream, schedule.num_tasks(), schedule.num_elements * layout.head_dim <= kInlineElements, run_task);
+  for_each_task(stream, schedule.num_tasks(), schedule.num_products * layout.head_dim <= kInlineProducts, run_task);
 
   for (const Span& span : schedule.spans) {
     if (!span.split) continue;

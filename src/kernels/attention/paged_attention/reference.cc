@@ -11,19 +11,20 @@
 namespace thalweg::kernels::attention {
 namespace {
 
+std::byte* block_of(const SequenceBlocks& blocks, std::int32_t position) {
+  return blocks.base + blocks.block_table[position / blocks.block_size] * blocks.block_stride;
+}
+
 void attend(const SequenceBlocks& blocks, std::int32_t position, std::int32_t window, std::int32_t kv_head, float scale,
             const float* q, float* out) {
   const std::int32_t first_key = window > 0 ? std::max(0, position - window + 1) : 0;
-  const auto block_of = [&](std::int32_t key) {
-    return blocks.base + blocks.block_table[key / blocks.block_size] * blocks.block_stride;
-  };
-
   std::vector<double> weights;
   for (std::int32_t key = first_key; key <= position; ++key) {
+    const std::byte* block = block_of(blocks, key);
     double score = 0.0;
     for (std::int32_t d = 0; d < blocks.head_dim; ++d) {
-      score += double{q[d]} *
-               load_element(block_of(key), blocks.dtype, key_offset(blocks, kv_head, key % blocks.block_size, d));
+      const std::int64_t offset = key_offset(blocks, kv_head, key % blocks.block_size, d);
+      score += double{q[d]} * load_element(block, blocks.dtype, offset);
     }
     weights.push_back(score * scale);
   }
@@ -37,9 +38,10 @@ void attend(const SequenceBlocks& blocks, std::int32_t position, std::int32_t wi
 
   std::vector<double> result(blocks.head_dim, 0.0);
   for (std::int32_t key = first_key; key <= position; ++key) {
+    const std::byte* block = block_of(blocks, key);
     for (std::int32_t d = 0; d < blocks.head_dim; ++d) {
-      result[d] += weights[key - first_key] *
-                   load_element(block_of(key), blocks.dtype, value_offset(blocks, kv_head, key % blocks.block_size, d));
+      const std::int64_t offset = value_offset(blocks, kv_head, key % blocks.block_size, d);
+      result[d] += weights[key - first_key] * load_element(block, blocks.dtype, offset);
     }
   }
   for (std::int32_t d = 0; d < blocks.head_dim; ++d) out[d] = static_cast<float>(result[d] / sum);
@@ -52,7 +54,7 @@ void write_kv_reference(const WriteKvArgs& args) {
   for (std::int32_t token = 0; token < args.num_tokens; ++token) {
     const std::int32_t position = args.positions[token];
     const std::int32_t place = position % blocks.block_size;
-    std::byte* block = blocks.base + blocks.block_table[position / blocks.block_size] * blocks.block_stride;
+    std::byte* block = block_of(blocks, position);
     for (std::int32_t head = 0; head < blocks.num_kv_heads; ++head) {
       const float* k = args.k + token * args.k_stride + static_cast<std::int64_t>(head) * blocks.head_dim;
       const float* v = args.v + token * args.v_stride + static_cast<std::int64_t>(head) * blocks.head_dim;

@@ -49,7 +49,7 @@ Schedule make_schedule(const PagedBatch& batch, std::int32_t window, std::int32_
       const std::int32_t end_key = span.first_position + span.num_queries;
       span.first_partition = static_cast<std::int32_t>((end_key - num_keys(span, window)) / kPartition);
       span.end_partition = (end_key + kPartition - 1) / kPartition;
-      schedule.num_elements += num_keys(span, window) * span.num_queries * num_kv_heads * num_group_heads;
+      schedule.num_products += num_keys(span, window) * span.num_queries * num_kv_heads * num_group_heads;
       schedule.spans.push_back(span);
       token += span.num_queries;
     }

@@ -33,7 +33,7 @@ struct Schedule {
   std::vector<std::int64_t> first_task;  // [num_spans + 1]
   std::int32_t num_kv_heads = 0;
   std::int64_t num_partial_queries = 0;
-  std::int64_t num_elements = 0;  // queries times keys times heads: all work, in units of head_dim
+  std::int64_t num_products = 0;  // queries times keys times heads: all work, in units of head_dim
 
   std::int64_t num_tasks() const { return first_task.back(); }
   Task task(std::int64_t index) const;
