@@ -9,8 +9,8 @@
 namespace thalweg::kernels {
 namespace {
 
-// Waking the threads costs a few microseconds, in which one thread norms about this many elements.
-constexpr std::int64_t kElementsPerTask = 16 * 1024;
+// Ten microseconds of one thread; less is not worth waking others for.
+constexpr std::int64_t kElementsPerTask = 64 * 1024;
 
 template <typename Body>
 void for_each_row(device::Stream& stream, std::int64_t num_rows, std::int64_t num_cols, Body body) {
