@@ -33,7 +33,7 @@ Assignment sort_by_expert(const MoeExpertsParams& params) {
 
 template <typename Body>
 void for_each_row(device::Stream& stream, std::int64_t num_rows, std::int64_t num_cols, Body body) {
-  constexpr std::int64_t kElementsPerTask = 16 * 1024;
+  constexpr std::int64_t kElementsPerTask = 64 * 1024;  // ten microseconds of one thread
   const std::int64_t rows_per_task = std::max<std::int64_t>(1, kElementsPerTask / num_cols);
   const auto run_task = [&](std::int64_t task, int) {
     const std::int64_t end = std::min(num_rows, (task + 1) * rows_per_task);
