@@ -16,7 +16,7 @@ import urllib.error
 import urllib.request
 
 SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
-GEMMA3 = "gemma3-270m-q4_k_m.gguf"
+GEMMA3 = "gemma-3-270m-q4_k_m.gguf"
 CASES = {
     "smollm2_capital": (SMOLLM2, dict(chat="What is the capital of France?"), 8),
     "smollm2_story": (SMOLLM2, dict(text="Once upon a time, in a small village by the sea, there lived"), 32),

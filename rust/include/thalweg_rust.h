@@ -47,7 +47,7 @@ typedef struct {
   size_t num_types;
   const tw_slice* merges; /* [num_merges] */
   size_t num_merges;
-  int32_t bos, eos, unknown;                /* -1: none */
+  int32_t bos, eos, unknown;                 /* -1: none */
   int8_t add_bos, add_eos, add_space_prefix; /* -1: not said */
 } tw_gguf_vocabulary;
 

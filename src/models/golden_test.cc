@@ -57,8 +57,9 @@ struct Golden {
   device::DType kv_dtype = device::DType::kF32;
 };
 
-// Activations are rounded to int8 in products with quantised weights; that, not the arithmetic, sets the tolerance.
-constexpr double kQuantized = 0.04;
+// Activations are rounded to int8 in products with quantised weights; that, not the arithmetic, sets the tolerance. A
+// random network amplifies a single code that falls the other way on another instruction set.
+constexpr double kQuantized = 0.06;
 
 constexpr Golden kGoldens[] = {
     {"llama", "llama"},
