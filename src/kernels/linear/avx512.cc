@@ -5,10 +5,6 @@ namespace thalweg::kernels {
 namespace {
 
 struct Isa : Avx512Lanes {
-  static constexpr int kTokens4 = 8;
-  static constexpr int kTokens8 = 8;
-  static constexpr int kTokensF = 12;
-
   // See avx2.cc: no 16-bit lane overflows within a group.
   using Sum4 = __m512i;
   static THALWEG_INLINE Sum4 start4() { return _mm512_setzero_si512(); }

@@ -19,6 +19,16 @@ struct Avx512Lanes {
   using F = __m512;
   using W = __m512i;
 
+#if defined(THALWEG_EMULATED_AVX512)  // the same templates in fewer sizes: emulation is slow to compile
+  static constexpr int kTokens4 = 2;
+  static constexpr int kTokens8 = 2;
+  static constexpr int kTokensF = 3;
+#else
+  static constexpr int kTokens4 = 8;
+  static constexpr int kTokens8 = 8;
+  static constexpr int kTokensF = 12;
+#endif
+
   static THALWEG_INLINE __m256 low_half(F v) { return _mm512_castps512_ps256(v); }
   static THALWEG_INLINE __m256 high_half(F v) { return _mm512_extractf32x8_ps(v, 1); }
 

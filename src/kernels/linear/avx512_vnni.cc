@@ -5,10 +5,6 @@ namespace thalweg::kernels {
 namespace {
 
 struct Isa : Avx512Lanes {
-  static constexpr int kTokens4 = 8;
-  static constexpr int kTokens8 = 8;
-  static constexpr int kTokensF = 12;
-
   using Sum4 = __m512i;
   static THALWEG_INLINE Sum4 start4() { return _mm512_setzero_si512(); }
   static THALWEG_INLINE void add4(Sum4& sum, W words, std::int32_t activations) {
