@@ -10,9 +10,9 @@
 namespace thalweg::kernels {
 namespace {
 
-// Worth waking other threads for, about five microseconds of one thread.
-constexpr std::int64_t kAnglesPerTask = 256;
-constexpr std::int64_t kElementsPerTask = 16 * 1024;
+// Ten microseconds of one thread; less is not worth waking others for.
+constexpr std::int64_t kAnglesPerTask = 512;
+constexpr std::int64_t kElementsPerTask = 64 * 1024;
 
 template <typename Body>
 void for_each_token(device::Stream& stream, std::int64_t num_tokens, std::int64_t tokens_per_task, Body body) {
