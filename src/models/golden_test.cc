@@ -11,7 +11,7 @@
 
 #include "device/thread_pool.h"
 #include "models/registry.h"
-#include "models/single_sequence.h"
+#include "models/sequence_batch.h"
 
 namespace thalweg::models {
 namespace {
@@ -110,7 +110,7 @@ class GoldenLogits : public ::testing::TestWithParam<Golden> {
   }
 
   std::vector<float> run(const std::vector<std::int32_t>& ids, std::size_t chunk) {
-    return SingleSequence(*model_, stream_, 128).run(ids, chunk);
+    return SequenceBatch(*model_, stream_, 1, 128).run(ids, chunk);
   }
 
   device::ThreadPool threads_{2, false};
@@ -151,8 +151,24 @@ TEST_P(GoldenLogits, DoNotDependOnChunks) {
 TEST_P(GoldenLogits, OfTheLastTokenAlone) {
   const std::vector<std::int32_t>& ids = vectors_.prompts.front().ids;
   const std::vector<float> whole = run(ids, ids.size());
-  const std::vector<float> last = SingleSequence(*model_, stream_, 128).step(ids, false);
+  const std::vector<float> last = SequenceBatch(*model_, stream_, 1, 128).step({ids}, false);
   EXPECT_TRUE(std::ranges::equal(last, std::span(whole).last(last.size())));
+}
+
+TEST_P(GoldenLogits, DoNotDependOnTheirBatch) {
+  // One step: the last 30 tokens of the long prompt behind what is cached, and beside them the short prompt.
+  const std::vector<std::int32_t>& ids = vectors_.prompts[0].ids;
+  const std::vector<std::int32_t>& others = vectors_.prompts[1].ids;
+  constexpr std::size_t kNew = 30;
+  SequenceBatch batch(*model_, stream_, 2, 128);
+  batch.step({std::span(ids).first(ids.size() - kNew), {}}, false);
+  const std::vector<float> together = batch.step({std::span(ids).last(kNew), others}, true);
+
+  std::vector<float> alone = run(ids, ids.size());
+  alone.erase(alone.begin(), alone.end() - static_cast<std::ptrdiff_t>(kNew) * vectors_.vocab_size);
+  const std::vector<float> other_alone = run(others, others.size());
+  alone.insert(alone.end(), other_alone.begin(), other_alone.end());
+  EXPECT_EQ(together, alone);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenLogits, ::testing::ValuesIn(kGoldens),

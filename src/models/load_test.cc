@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -168,6 +169,39 @@ TEST_F(Loading, ListsTensorsThatNobodyAskedFor) {
   EXPECT_THAT(reader.unused(), Contains("multi_modal_projector.mm_soft_emb_norm.weight"));
   EXPECT_THAT(reader.unused(), Not(Contains("language_model.model.embed_tokens.weight")));
   EXPECT_TRUE(reader.status());
+}
+
+/// A GGUF file without tensors, enough for whatever is refused before they are looked for.
+weights::test_files::Gguf llama_gguf() {
+  weights::test_files::Gguf file;
+  file.add_string("general.architecture", "llama")
+      .add_u32("llama.embedding_length", 32)
+      .add_u32("llama.feed_forward_length", 64)
+      .add_u32("llama.block_count", 1)
+      .add_u32("llama.attention.head_count", 4)
+      .add_u32("llama.context_length", 256)
+      .add_f32("llama.attention.layer_norm_rms_epsilon", 1e-5F);
+  return file;
+}
+
+TEST_F(Loading, ChecksGgufMetadataToo) {
+  const weights::test_files::TemporaryFolder folder;
+  const auto message_of = [&](const weights::test_files::Gguf& file) {
+    return error_of(folder.write("model.gguf", file.build())).message;
+  };
+  EXPECT_THAT(message_of(llama_gguf()), HasSubstr("'token_embd.weight' of shape [1, 32] is missing"));
+  EXPECT_THAT(message_of(llama_gguf().add_u32("llama.expert_count", 8)), HasSubstr("llama.expert_count is 8"));
+  EXPECT_THAT(message_of(llama_gguf().add_u32("llama.rope.dimension_count", 4)),
+              HasSubstr("llama.rope.dimension_count is 4, supported: the head size, 8"));
+  EXPECT_THAT(message_of(llama_gguf().add_u32("llama.attention.head_count_kv", 3)),
+              HasSubstr("needed a multiple of the key-value heads, 3"));
+  EXPECT_THAT(message_of(llama_gguf().add_string("llama.rope.scaling.type", "longrope")),
+              HasSubstr("llama.rope.scaling.type is 'longrope', supported: none, linear, yarn"));
+  EXPECT_THAT(message_of(llama_gguf().add_f32("llama.rope.freq_base", std::nanf(""))),
+              AllOf(HasSubstr("llama.rope.freq_base"), HasSubstr("nan")));
+  weights::test_files::Gguf empty;
+  empty.add_string("general.architecture", "llama");
+  EXPECT_THAT(message_of(empty), HasSubstr("llama.embedding_length is absent, needed a whole number"));
 }
 
 TEST_F(Loading, RefusesCacheTypesAndBlockSizesOutOfRange) {

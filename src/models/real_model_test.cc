@@ -16,7 +16,7 @@
 
 #include "device/thread_pool.h"
 #include "models/registry.h"
-#include "models/single_sequence.h"
+#include "models/sequence_batch.h"
 
 namespace thalweg::models {
 namespace {
@@ -80,8 +80,8 @@ TEST_P(RealModel, ContinuesAsLlamaCppDoes) {
   ASSERT_TRUE(model) << model.error().message;
   (*model)->reserve(128);
 
-  SingleSequence sequence(**model, stream, 128);
-  std::vector<float> logits = sequence.step(expected.prompt, false);
+  SequenceBatch sequence(**model, stream, 1, 128);
+  std::vector<float> logits = sequence.step({expected.prompt}, false);
   double sum_of_differences = 0.0;
   for (std::size_t i = 0; i < expected.steps.size(); ++i) {
     const std::vector<Case::Candidate>& top = expected.steps[i];
@@ -94,7 +94,7 @@ TEST_P(RealModel, ContinuesAsLlamaCppDoes) {
     }
     sum_of_differences += difference;
     // What llama.cpp chose goes in, so that one near tie does not end the comparison.
-    logits = sequence.step(std::vector{top[0].id}, false);
+    logits = sequence.step({std::span(&top[0].id, 1)}, false);
   }
   const double mean = sum_of_differences / static_cast<double>(expected.steps.size());
   EXPECT_LT(mean, kMeanDifference);
