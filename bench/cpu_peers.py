@@ -110,7 +110,7 @@ def engines(threads):
 
     def thalweg(port, num_clients, context):
         return [str(ROOT / "build/release/bin/thalweg"), "serve", str(MODEL), "--port", str(port), "--threads",
-                str(threads), "--max-num-seqs", str(max(num_clients, 8))]
+                str(threads), "--max-num-seqs", str(max(num_clients, 8)), "--any-model"]
 
     def llama(model):
         return lambda port, num_clients, context: [
