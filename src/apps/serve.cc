@@ -75,8 +75,8 @@ void announce(const std::string& host, std::uint16_t port, const std::string& mo
   const std::string address = host.find(':') == std::string::npos ? host : '[' + host + ']';
   fmt::print(
       "serving {0} on http://{1}:{2}  try: curl http://{1}:{2}/v1/chat/completions -H 'Content-Type: "
-      "application/json' -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"What is the capital of "
-      "France?\"}}], \"temperature\": 0}}'\n",
+      "application/json' -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"What is the capital of France? "
+      "Answer in one sentence.\"}}], \"temperature\": 0}}'\n",
       model, address, port);
   std::fflush(stdout);
 }
