@@ -16,7 +16,8 @@ namespace http = boost::beast::http;
 using Code = boost::system::error_code;
 
 constexpr std::size_t kMaxPipelinedBytes = 64 << 10;  // read ahead of the request that is served
-constexpr std::size_t kKeptBufferBytes = 4 << 10;     // larger buffers are given back when empty
+constexpr int kSendBufferBytes = 256 << 10;
+constexpr std::size_t kKeptBufferBytes = 4 << 10;  // larger buffers are given back when empty
 constexpr std::size_t kMaxRequestIdBytes = 128;
 constexpr double kLingerSeconds = 3;
 constexpr std::string_view kPing = ": ping\n\n";
@@ -94,6 +95,8 @@ void Connection::begin() {
   Code ignored;
   socket_.non_blocking(true, ignored);
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  // Without this the kernel takes megabytes for a client that does not read.
+  socket_.set_option(asio::socket_base::send_buffer_size(kSendBufferBytes), ignored);
   state_since_s_ = owner_.now();
   wait_readable();
 }

@@ -201,7 +201,7 @@ class FakeEngine final : public Engine {
                       .num_prompt_tokens = static_cast<std::int32_t>(s.request.prompt_ids.size()),
                       .num_output_tokens = static_cast<std::int32_t>(s.next)};
     if (reason == FinishReason::kError) event.error = break_;
-    events.push_back(std::move(event));
+    events.emplace_back(std::move(event));
   }
 
   void start(Sequence& s, std::vector<Event>& events) {
@@ -212,7 +212,7 @@ class FakeEngine final : public Engine {
         event.prompt_logprobs.push_back(logprobs_of(s.request.prompt_ids[i], s.request.num_prompt_logprobs));
       }
     }
-    events.push_back(std::move(event));
+    events.emplace_back(std::move(event));
   }
 
   void step(Sequence& s, std::vector<Event>& events) {

@@ -58,7 +58,7 @@ TEST(ParseRequest, NumericBoundariesOnAllRoutes) {
       if (field == "top_logprobs") fields += R"(,"logprobs":true)";
       if (field == "min_tokens") fields += R"(,"max_tokens":2147483647)";
       const auto result = in_chat ? parse_chat(chat(fields)) : parse_completion(completion(fields));
-      if (!result) EXPECT_EQ(result.error().status, 400);
+      EXPECT_TRUE(result || result.error().status == 400);
       return result.has_value();
     };
     const bool is_wide = rule.max > 9e18;
@@ -75,7 +75,7 @@ TEST(ParseRequest, NumericBoundariesOnAllRoutes) {
         EXPECT_FALSE(accepted(fmt::format("{:.2f}", rule.max + 0.01), in_chat)) << field;
         EXPECT_FALSE(accepted(fmt::format("{:.0f}", rule.max + 1), in_chat)) << field;
         EXPECT_FALSE(accepted(fmt::format("{:.0f}", rule.min - 1), in_chat)) << field;
-        if (rule.min_is_excluded) EXPECT_FALSE(accepted(fmt::format("{}", rule.min), in_chat)) << field;
+        EXPECT_FALSE(rule.min_is_excluded && accepted(fmt::format("{}", rule.min), in_chat)) << field;
       }
       if (rule.is_integer) {
         EXPECT_TRUE(accepted("1.0", in_chat)) << field;

@@ -143,8 +143,8 @@ TEST_F(ServerTest, ChatStream) {
     const json::value& choice = chunk.at("choices").at(0);
     const json::object& delta = choice.at("delta").as_object();
     const char kind = !choice.at("finish_reason").is_null() ? 'F' : delta.contains("role") ? 'R' : 'C';
-    if (kind == 'C') EXPECT_FALSE(delta.at("content").as_string().empty());
-    if (kind == 'F') EXPECT_EQ(choice.at("finish_reason"), "length");
+    EXPECT_TRUE(kind != 'C' || !delta.at("content").as_string().empty());
+    EXPECT_TRUE(kind != 'F' || choice.at("finish_reason") == "length");
     state[choice.at("index").as_int64()] += kind;
   }
   EXPECT_EQ(ids.size(), 1U);
@@ -501,8 +501,8 @@ TEST_F(ServerTest, ClientThatDoesNotReadIsCutOff) {
   const int small = 4096;
   setsockopt(deaf.socket(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
   deaf.send_request("POST", "/v1/completions",
-                    R"({"prompt":"x","max_tokens":400000,"n":8,"stream":true,"ignore_eos":true})");
-  EXPECT_TRUE(eventually([&] { return engine->num_cancelled() == 8; }));
+                    R"({"prompt":"x","max_tokens":200000,"n":4,"stream":true,"ignore_eos":true})");
+  EXPECT_TRUE(eventually([&] { return engine->num_cancelled() == 4; }));
   EXPECT_EQ(call("GET", "/health").status, 200);
 }
 
