@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Thalweg beside llama.cpp on this machine's CPU, one client for all, alternating runs, medians.
 
-usage: bench/cpu_peers.py [--rows decode,prefill,...] [--repeats 5] [--threads N] [--json FILE]
+usage: bench/cpu_peers.py [--rows decode,prefill,...] [--repeats 5] [--threads N] [--peers NAME,...] [--json FILE]
 
 Installs and builds the peer outside the repository (cache folder, once): llama.cpp from the source distribution of
 llama-cpp-python, natively, and the default model in Q4_1 as shipped, Q8_0 and BF16 made by its own quantiser. Needs
@@ -211,8 +211,8 @@ async def arriving_prompt(port, seed):
 # ---- rows ----------------------------------------------------------------------------------------------------------
 
 @contextlib.contextmanager
-def busy_core(core):
-    process = subprocess.Popen(["taskset", "-c", str(core), sys.executable, "-c", "while True: pass"])
+def busy_core():
+    process = subprocess.Popen(["taskset", "-c", "1", sys.executable, "-c", "while True: pass"])
     try:
         time.sleep(0.2)
         yield
@@ -253,29 +253,32 @@ def peak_memory(num_clients, tokens):
     return run
 
 
-async def throughput(port, seed, num_clients):
-    return (await clients(port, seed, num_clients))[0]
+def many_clients(num_clients, figure, around=contextlib.nullcontext):
+    """Throughput (figure 0) and gap (figure 1) come from the same run."""
+    def run(engine, seed):
+        key = (engine.name, seed, num_clients, around)
+        if key not in finished_runs:
+            measure = served(num_clients, 512, lambda port, s: clients(port, s, num_clients), around)
+            finished_runs[key] = measure(engine, seed)
+        return finished_runs[key][figure]
+    return run
 
 
-async def gap(port, seed, num_clients):
-    return (await clients(port, seed, num_clients))[1]
+finished_runs = {}
 
 
 # name -> (title, unit, larger is better, bar against the best peer, measure)
 ROWS = {
     "decode": ("decode, one stream", "tok/s", True, 1.3, served(1, 2048, one_decode)),
     "prefill": ("prefill 512 tokens", "tok/s", True, 2.0, served(1, 2048, one_prefill)),
-    "clients8": ("8 clients, 256 in / 128 out", "tok/s", True, 1.5,
-                 served(8, 512, lambda port, seed: throughput(port, seed, 8))),
-    "clients32": ("32 clients, 256 in / 128 out", "tok/s", True, 1.3,
-                  served(32, 512, lambda port, seed: throughput(port, seed, 32))),
-    "busy1": ("one stream, one core busy", "tok/s", True, 3.0, served(1, 2048, one_decode, lambda: busy_core(1))),
-    "busy8": ("8 clients, one core busy", "tok/s", True, 3.0,
-              served(8, 512, lambda port, seed: throughput(port, seed, 8), lambda: busy_core(1))),
+    "clients8": ("8 clients, 256 in / 128 out", "tok/s", True, 1.5, many_clients(8, 0)),
+    "clients32": ("32 clients, 256 in / 128 out", "tok/s", True, 1.3, many_clients(32, 0)),
+    "busy1": ("one stream, one core busy", "tok/s", True, 3.0, served(1, 2048, one_decode, busy_core)),
+    "busy8": ("8 clients, one core busy", "tok/s", True, 3.0, many_clients(8, 0, busy_core)),
     "start": ("process start to first token", "s", False, 0.5, start_to_first_token),
     "memory1": ("peak memory, 1 x 1,024 tokens", "MiB", False, 1.0, peak_memory(1, 1024)),
     "memory32": ("peak memory, 32 x 512 tokens", "MiB", False, 1.0, peak_memory(32, 512)),
-    "gap32": ("gap p99 at 32 clients", "s", False, 0.2, served(32, 512, lambda port, seed: gap(port, seed, 32))),
+    "gap32": ("gap p99 at 32 clients", "s", False, 0.2, many_clients(32, 1)),
     "gap4000": ("gap p99 of 8 streams, 4,000-token prompt arrives", "s", False, 0.2,
                 served(9, 4608, arriving_prompt)),
 }
@@ -304,8 +307,10 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--peers", default="", help="only peers whose name holds one of these, e.g. Q4_1,Q8_0")
     arguments = parser.parse_args()
     candidates = engines(arguments.threads)
+    candidates[1:] = [e for e in candidates[1:] if any(name in e.name for name in arguments.peers.split(","))]
     results = []
     print("| row | unit | Thalweg | " + " | ".join(e.name for e in candidates[1:]) + " | ratio | bar |")
     print("|---|---|---|" + "---|" * (len(candidates) + 1))
