@@ -62,6 +62,7 @@ struct EngineStats {
   std::uint64_t num_draft_tokens = 0;
   std::uint64_t num_accepted_tokens = 0;
   std::int32_t last_step_tokens = 0;
+  bool device_lost = false;      // no further step will run; every submit is refused
   double last_progress_s = 0.0;  // engine clock at the last finished step or idle turn
 };
 

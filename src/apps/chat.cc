@@ -11,6 +11,7 @@
 #include "apps/line_editor.h"
 #include "apps/loaded_model.h"
 #include "apps/progress_bar.h"
+#include "base/check.h"
 #include "base/queue.h"
 #include "text/stream_decoder.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 class QueueSink final : public EventSink {
  public:
-  void deliver(std::vector<Event> events) override { queue_.try_push(events); }
+  void deliver(std::vector<Event> events) override { CHECK(queue_.try_push(events)); }
   std::vector<Event> wait() { return queue_.pop().value_or(std::vector<Event>()); }
 
  private:
@@ -52,8 +53,12 @@ class Conversation {
       messages_.pop_back();
       return std::unexpected(id.error());
     }
+    interrupted = 0;
     auto answer = stream(*id, *sink);
-    if (!answer) return std::unexpected(answer.error());
+    if (!answer) {
+      messages_.pop_back();
+      return std::unexpected(answer.error());
+    }
     add("assistant", *answer);
     return {};
   }

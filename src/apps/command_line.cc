@@ -14,6 +14,8 @@ namespace thalweg::apps {
 namespace {
 
 constexpr std::string_view kEnvironmentPrefix = "THALWEG_";
+constexpr int kMaxSequences = 1 << 14;      // per step; beyond it the logits alone would fill a machine
+constexpr int kMaxBatchedTokens = 1 << 20;  // per step
 
 /// Everything the parser fills; the chosen subcommand decides which member is taken.
 struct Fields {
@@ -51,10 +53,10 @@ void add_engine_options(CLI::App& app, EngineOptions& engine, bool model_require
       ->check(CLI::NonNegativeNumber)
       ->group(group);
   app.add_option("--max-num-seqs", engine.max_num_seqs, "most sequences in one step; 0: chosen")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, kMaxSequences))
       ->group(group);
   app.add_option("--max-num-batched-tokens", engine.max_num_batched_tokens, "most tokens in one step; 0: chosen")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, kMaxBatchedTokens))
       ->group(group);
   app.add_option("--max-queued-requests", engine.max_queued_requests,
                  "requests beyond this wait are refused; 0: chosen")
@@ -275,12 +277,15 @@ std::map<std::string, std::string> apply_environment_and_file(const CLI::App& ro
   return sources;
 }
 
+bool is_secret(const CLI::Option& option) { return option.get_single_name().ends_with("-key"); }
+
 void print_config(const CLI::App& command, const std::map<std::string, std::string>& sources) {
   for (const CLI::Option* option : command.get_options()) {
     if (!is_configurable(*option)) continue;
     const auto source = sources.find(option->get_single_name());
     fmt::print("{:<26} {:<24} {}\n", option->get_single_name(),
-               option->count() > 0 ? CLI::detail::join(option->results(), ",") : option->get_default_str(),
+               option->count() > 0 ? is_secret(*option) ? "(hidden)" : CLI::detail::join(option->results(), ",")
+                                   : option->get_default_str(),
                source == sources.end() ? "default" : source->second);
   }
 }

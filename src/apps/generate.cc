@@ -32,7 +32,9 @@ std::string body_of(const std::string& line, const GenerateCommand& command) {
     body.erase("prompt");
   }
   const SamplingParams& sampling = command.sampling;
-  set_default(body, "max_tokens", command.max_tokens);
+  if (!body.contains("max_completion_tokens") && !body.contains("n_predict")) {
+    set_default(body, "max_tokens", command.max_tokens);
+  }
   set_default(body, "temperature", sampling.temperature);
   set_default(body, "top_k", sampling.top_k);
   set_default(body, "top_p", sampling.top_p);

@@ -50,7 +50,8 @@ std::string cache_folder() {
 }
 
 Result<std::string> resolve_model(const std::string& path_or_name) {
-  if (std::filesystem::exists(path_or_name)) return path_or_name;
+  std::error_code error;
+  if (std::filesystem::exists(path_or_name, error)) return path_or_name;
   const CatalogEntry* entry = find_in_catalog(path_or_name);
   if (entry == nullptr) {
     return fail(ErrorCode::kNotFound,
@@ -58,7 +59,7 @@ Result<std::string> resolve_model(const std::string& path_or_name) {
                 "model");
   }
   std::string path = fmt::format("{}/models/{}", cache_folder(), entry->file);
-  if (!std::filesystem::exists(path)) {
+  if (!std::filesystem::exists(path, error)) {
     return fail(ErrorCode::kNotFound,
                 fmt::format("{} is not in the cache yet; fetch it with `thalweg pull {}`", path_or_name, entry->name),
                 "model");

@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <cstdio>
+#include <exception>
 #include <variant>
 
 #include "apps/command_line.h"
@@ -17,5 +18,9 @@ int report(const Error& error) {
 int main(int argc, char** argv) {
   const auto command = thalweg::apps::parse_command_line(argc, argv);
   if (!command) return command.error();
-  return std::visit([](const auto& chosen) { return thalweg::apps::run(chosen); }, *command);
+  try {
+    return std::visit([](const auto& chosen) { return thalweg::apps::run(chosen); }, *command);
+  } catch (const std::exception& error) {  // of the standard library: a name too long, memory that is not there
+    return thalweg::apps::report({thalweg::ErrorCode::kInternal, error.what(), {}});
+  }
 }

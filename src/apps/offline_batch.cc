@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/check.h"
 #include "base/queue.h"
 #include "server/choice_stream.h"
 
@@ -18,7 +19,7 @@ constexpr std::size_t kMaxUnreadEvents = std::size_t{1} << 20;
 /// Hands events from the engine thread to the thread that runs the batch.
 class QueueSink final : public EventSink {
  public:
-  void deliver(std::vector<Event> events) override { queue_.try_push(events); }
+  void deliver(std::vector<Event> events) override { CHECK(queue_.try_push(events)); }
   std::vector<Event> wait() { return queue_.pop().value_or(std::vector<Event>()); }
 
  private:

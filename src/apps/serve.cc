@@ -29,13 +29,16 @@ class SignalWatch {
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     std::signal(SIGPIPE, SIG_IGN);
   }
-  ~SignalWatch() {
+  ~SignalWatch() { end(); }
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+
+  /// After this the server that was watched may go.
+  void end() {
     if (!thread_.joinable()) return;
     pthread_kill(thread_.native_handle(), SIGUSR1);
     thread_.join();
   }
-  SignalWatch(const SignalWatch&) = delete;
-  SignalWatch& operator=(const SignalWatch&) = delete;
 
   void watch(server::Server& server) {
     thread_ = std::thread([this, &server] {
@@ -96,6 +99,7 @@ int run(const ServeCommand& command) {
   announce(command.host, server.port(), name);
   signals.watch(server);
   server.run();
+  signals.end();
   served->engine->close(0.0);
   return 0;
 }

@@ -1,6 +1,7 @@
 // The one table of what a request's fields may hold. NaN fails every range check.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -105,6 +106,20 @@ Status check_bad_words(const std::vector<std::vector<std::int32_t>>& words, std:
   return {};
 }
 
+/// Single-token bad words are masked at every step: an allow list of nothing else leaves nothing to draw.
+Status check_something_is_left(const SamplingParams& sampling) {
+  const std::vector<std::int32_t>& allowed = sampling.allowed_token_ids;
+  const auto is_always_masked = [&](std::int32_t id) {
+    return std::ranges::any_of(sampling.bad_words,
+                               [id](const auto& word) { return word.size() == 1 && word[0] == id; }) ||
+           (sampling.min_tokens > 0 && std::ranges::find(sampling.stop_token_ids, id) != sampling.stop_token_ids.end());
+  };
+  if (allowed.empty() || !std::ranges::all_of(allowed, is_always_masked)) return {};
+  return invalid(
+      "allowed_token_ids: bad_words, or min_tokens with stop_token_ids, mask all of its ids; allow at least one other",
+      "allowed_token_ids");
+}
+
 }  // namespace
 
 Status validate_sampling(const SamplingParams& sampling, std::int32_t vocab_size) {
@@ -125,7 +140,8 @@ Status validate_sampling(const SamplingParams& sampling, std::int32_t vocab_size
   if (Status status = check_count("stop_token_ids", sampling.stop_token_ids.size(), kMaxStopTokenIds); !status) {
     return status;
   }
-  return check_ids("stop_token_ids", sampling.stop_token_ids, vocab_size);
+  if (Status status = check_ids("stop_token_ids", sampling.stop_token_ids, vocab_size); !status) return status;
+  return check_something_is_left(sampling);
 }
 
 Status validate_request(const GenerateRequest& request, std::int32_t vocab_size) {

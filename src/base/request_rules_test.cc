@@ -90,6 +90,20 @@ TEST(RequestRules, CountsAreLimited) {
   EXPECT_EQ(validate_sampling(sampling, kVocabSize).error().param, "num_logprobs");
 }
 
+TEST(RequestRules, AnAllowListMustLeaveSomething) {
+  SamplingParams sampling;
+  sampling.allowed_token_ids = {5, 6};
+  sampling.bad_words = {{5}, {6, 7}};
+  EXPECT_TRUE(validate_sampling(sampling, kVocabSize));
+  sampling.bad_words = {{5}, {6}};
+  EXPECT_EQ(validate_sampling(sampling, kVocabSize).error().param, "allowed_token_ids");
+  sampling.bad_words.clear();
+  sampling.stop_token_ids = {5, 6};
+  EXPECT_TRUE(validate_sampling(sampling, kVocabSize));
+  sampling.min_tokens = 1;
+  EXPECT_EQ(validate_sampling(sampling, kVocabSize).error().param, "allowed_token_ids");
+}
+
 TEST(RequestRules, WholeRequest) {
   GenerateRequest good;
   good.prompt_ids = {1, 2, 3};

@@ -230,6 +230,7 @@ void EngineLoop::publish() {
   last_progress_s_ = clock_.now();
   EngineStats stats;
   scheduler_.fill(stats);
+  stats.device_lost = device_error_.has_value();
   stats.last_progress_s = last_progress_s_;
   stats_.publish(stats);
 }

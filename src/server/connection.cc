@@ -336,7 +336,11 @@ void Connection::flush() {
     progress_s_ = owner_.now();
   }
   if (!has_unsent()) return output_is_sent();
-  // A client that does not read its stream must not fill our memory.
+  // A client that does not read its stream must not fill our memory, nor one that is always a little late.
+  if (out_sent_ > kKeptBufferBytes) {
+    out_.erase(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(out_sent_));
+    out_sent_ = 0;
+  }
   if (state_ == State::kStreaming && out_.size() - out_sent_ > options_.max_unsent_bytes) return close();
   if (!is_waiting_writable_) wait_writable();
 }

@@ -10,6 +10,9 @@ void serve_health(EndpointCall call) {
   if (call.service.is_draining) {
     return call.exchange->respond(error_response(ApiError(503, "unavailable", "the server is shutting down")));
   }
+  if (call.service.engine.stats().device_lost) {
+    return call.exchange->respond(error_response(ApiError(503, "unavailable", "the engine has lost its device")));
+  }
   const double stalled_s = call.service.clock.now() - call.service.last_progress_s;
   if (stalled_s > call.service.options.stall_timeout_s) {
     return call.exchange->respond(error_response(

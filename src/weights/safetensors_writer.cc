@@ -108,9 +108,14 @@ Status SafetensorsWriter::finish() {
   if (bytes_missing_ != 0) {
     return fail(ErrorCode::kFailedPrecondition, fmt::format("'{}' still needs {} bytes", path_, bytes_missing_));
   }
-  if (std::fflush(file_.get()) != 0) return cannot("write", partial_path());
-  if (std::rename(partial_path().c_str(), path_.c_str()) != 0) return cannot("rename to", path_);
-  file_.reset();
+  if (std::fclose(file_.release()) != 0) {
+    std::remove(partial_path().c_str());
+    return cannot("write", partial_path());
+  }
+  if (std::rename(partial_path().c_str(), path_.c_str()) != 0) {
+    std::remove(partial_path().c_str());
+    return cannot("rename to", path_);
+  }
   return {};
 }
 

@@ -301,7 +301,7 @@ void StepRunner::gather(step::StepResult& result) const {
     row.first_token = static_cast<std::int32_t>(result.token_ids.size());
     row.num_tokens = static_cast<std::int32_t>(drawing.token_ids.size());
     row.failed = drawing.failed;
-    std::ranges::copy(drawing.logprobs, result.logprobs.begin() + row.first_token);
+    if (any_logprobs) std::ranges::copy(drawing.logprobs, result.logprobs.begin() + row.first_token);
     result.token_ids.insert(result.token_ids.end(), drawing.token_ids.begin(), drawing.token_ids.end());
   }
 }

@@ -11,8 +11,9 @@ import subprocess
 import sys
 import tempfile
 
+SKIPPED = 77  # what ctest is told
 PROGRAM = os.environ["THALWEG_BIN"]
-MODEL = os.path.join(os.environ["THALWEG_TEST_ASSETS"], "SmolLM2-135M-Instruct.Q4_1.gguf")
+MODEL = os.path.join(os.environ.get("THALWEG_TEST_ASSETS", ""), "SmolLM2-135M-Instruct.Q4_1.gguf")
 PARIS = [504, 3575, 282, 4649, 314]  # "The capital of France is"
 
 
@@ -93,6 +94,17 @@ def test_wrong_files_get_one_sentence():
                 assert word in done.stderr, (command, done.stderr)
 
 
+def test_only_the_c_library_is_dynamic():
+    listed = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout
+    names = {line.split()[0].split("/")[-1].split(".")[0] for line in listed.splitlines() if line.strip()}
+    assert names <= {"linux-vdso", "libm", "libc", "ld-linux-x86-64"}, names
+
+
+def test_absurd_options_are_refused():
+    run("serve", MODEL, "--max-num-seqs", "2000000000", code=2)
+    run("serve", "x" * 300, code=1)
+
+
 def test_inspect_doctor_models_help():
     assert "Q4_1" in run("inspect", MODEL).stdout
     assert "blk.0.attn_q.weight" in run("inspect", MODEL, "--tensors").stdout
@@ -104,6 +116,9 @@ def test_inspect_doctor_models_help():
 
 
 def main():
+    if "THALWEG_TEST_ASSETS" not in os.environ:
+        print("skipped: THALWEG_TEST_ASSETS is not set")
+        return SKIPPED
     tests = [(name, test) for name, test in globals().items() if name.startswith("test_")]
     for name, test in tests:
         test()
