@@ -93,6 +93,7 @@ int run(const ServeCommand& command) {
   if (!served) return report(served.error());
   server::ServerOptions options = server_options(command);
   if (options.served_model_names.empty()) options.served_model_names = {served->engine->model().name};
+  options.default_sampling = served->text.default_sampling;
   const std::string name = options.served_model_names.front();
   server::Server server(std::move(options), *served->engine, *served->text.tokenizer, served->text.chat_template.get());
   if (auto status = server.listen(); !status) return report(status.error());

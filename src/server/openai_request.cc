@@ -150,6 +150,7 @@ void read_logit_bias(FieldReader& reader, SamplingParams& sampling, std::int32_t
 
 void read_sampling(FieldReader& reader, const ServerOptions& options, std::int32_t vocab_size, OpenAiRequest& request) {
   SamplingParams& sampling = request.generate.sampling;
+  sampling = options.default_sampling;
   reader.number("temperature", sampling.temperature);
   reader.number("top_p", sampling.top_p);
   if (reader.integer("top_k", sampling.top_k)) sampling.top_k = std::max(sampling.top_k, 0);

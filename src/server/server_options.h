@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "thalweg/request.h"
+
 namespace thalweg::server {
 
 struct ServerOptions {
@@ -19,6 +21,7 @@ struct ServerOptions {
   std::vector<std::string> api_keys;  // empty: no key is asked for
   std::string admin_key;              // empty: operator routes are refused
   std::string cors_origin;            // empty: no CORS headers
+  SamplingParams default_sampling;    // for fields that a request leaves out: the model makers' recommendation
   bool refuse_unknown_fields = false;
   bool usage_null_in_chunks = false;  // OpenAI's "usage": null in all chunks but the last
 

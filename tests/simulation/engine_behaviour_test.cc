@@ -294,6 +294,7 @@ TEST(Engine, ALostDeviceEndsEverythingAndClosesTheDoor) {
   const Result<RequestId> late = simulation.engine.submit(make_request(12, 20, 1), simulation.sink);
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code, ErrorCode::kUnavailable);
+  EXPECT_TRUE(simulation.engine.stats().device_lost);
 }
 
 TEST(Engine, CloseDrainsThenCancels) {
