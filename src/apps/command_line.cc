@@ -99,6 +99,13 @@ void add_serve(CLI::App& root, Fields& fields) {
       ->group(group);
   app.add_option("--served-model-name", fields.serve.served_model_names, "names clients may ask for")->group(group);
   app.add_flag("--any-model", fields.serve.any_model, "answer whatever model name a request carries")->group(group);
+  app.add_option("--base-path", fields.serve.base_path, "prefix that a proxy leaves in paths, e.g. /llm")->group(group);
+  app.add_flag("--strict-fields", fields.serve.strict_fields, "refuse requests with fields that are not known")
+      ->group(group);
+  app.add_option("--log-level", fields.serve.log_level, "debug, info, warning or error")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+      ->group(group);
   app.add_option("--api-key", fields.serve.api_keys, "keys that are accepted; none: everybody is")->group(group);
   app.add_option("--admin-key", fields.serve.admin_key, "key of the operator's routes; none: they are off")
       ->group(group);
@@ -218,6 +225,8 @@ void set_values(CLI::Option& option, const std::vector<std::string>& values) {
   option.run_callback();
 }
 
+CLI::ConfigError config_mistake(std::string message) { return {std::move(message), CLI::ExitCodes::ConfigError}; }
+
 /// Refuses keys that belong to no command, or in a command's table to another command.
 void check_known_keys(const CLI::App& root, const std::string& path, const ConfigFile& file) {
   std::map<std::string, std::set<std::string>> known;
@@ -230,13 +239,13 @@ void check_known_keys(const CLI::App& root, const std::string& path, const Confi
     }
   }
   for (const auto& [key, values] : file.common) {
-    if (!all.contains(key)) throw CLI::ConfigError::Extras(fmt::format("{}: no command has an option '{}'", path, key));
+    if (!all.contains(key)) throw config_mistake(fmt::format("{}: no command has an option '{}'", path, key));
   }
   for (const auto& [command, entries] : file.commands) {
-    if (!known.contains(command)) throw CLI::ConfigError::Extras(fmt::format("{}: no command '{}'", path, command));
+    if (!known.contains(command)) throw config_mistake(fmt::format("{}: no command '{}'", path, command));
     for (const auto& [key, values] : entries) {
       if (!known[command].contains(key)) {
-        throw CLI::ConfigError::Extras(fmt::format("{}: `{}` has no option '{}'", path, command, key));
+        throw config_mistake(fmt::format("{}: `{}` has no option '{}'", path, command, key));
       }
     }
   }
@@ -248,7 +257,7 @@ std::map<std::string, std::string> apply_environment_and_file(const CLI::App& ro
   ConfigFile file;
   if (!path.empty()) {
     auto read = read_config_file(path);
-    if (!read) throw CLI::ConfigError(read.error().message, CLI::ExitCodes::ConfigError);
+    if (!read) throw config_mistake(read.error().message);
     file = std::move(*read);
     check_known_keys(root, path, file);
   }

@@ -21,6 +21,9 @@ struct ServeCommand {
   std::string admin_key;
   std::string allowed_origin;
   bool any_model = false;
+  std::string base_path;
+  bool strict_fields = false;
+  std::string log_level = "info";
   std::int64_t max_body_bytes = 64 << 20;
   double drain_s = 30.0;
 };

@@ -65,6 +65,8 @@ server::ServerOptions server_options(const ServeCommand& command) {
   options.version = version();
   options.served_model_names = command.served_model_names;
   options.accept_any_model_name = command.any_model;
+  options.base_path = command.base_path;
+  options.refuse_unknown_fields = command.strict_fields;
   options.api_keys = command.api_keys;
   options.admin_key = command.admin_key;
   options.cors_origin = command.allowed_origin;
@@ -72,6 +74,13 @@ server::ServerOptions server_options(const ServeCommand& command) {
   options.max_body_bytes = static_cast<std::size_t>(command.max_body_bytes);
   options.drain_timeout_s = command.drain_s;
   return options;
+}
+
+/// The command line has checked the name.
+LogLevel log_level_of(const std::string& name) {
+  if (name == "debug") return LogLevel::kDebug;
+  if (name == "warning") return LogLevel::kWarning;
+  return name == "error" ? LogLevel::kError : LogLevel::kInfo;
 }
 
 void announce(const std::string& host, std::uint16_t port, const std::string& model) {
@@ -87,6 +96,7 @@ void announce(const std::string& host, std::uint16_t port, const std::string& mo
 }  // namespace
 
 int run(const ServeCommand& command) {
+  set_log_level(log_level_of(command.log_level));
   SignalWatch signals;
   ProgressBar bar("loading");
   auto served = load_served_model(command.engine, [&](double fraction) { bar.update(fraction); });

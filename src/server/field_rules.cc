@@ -31,6 +31,7 @@ constexpr NumberRule kRules[] = {
     {.field = "min_tokens", .min = 0, .max = kInt32, .is_integer = true},
     {.field = "seed", .min = -kInt64, .max = kInt64, .is_integer = true},
     {.field = "priority", .min = -kInt64, .max = kInt64, .is_integer = true},
+    {.field = "timeout", .min = 0, .max = 2592000, .min_is_excluded = true},  // seconds; at most thirty days
     {.field = "logprobs", .min = 0, .max = kMaxLogprobs, .is_integer = true},
     {.field = "top_logprobs", .min = 0, .max = kMaxLogprobs, .is_integer = true},
     {.field = "prompt_logprobs", .min = 0, .max = kMaxLogprobs, .is_integer = true},

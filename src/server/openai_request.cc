@@ -240,6 +240,7 @@ void read_common(FieldReader& reader, const ServerOptions& options, std::int32_t
   read_cache_salt(reader, request.generate);
   reader.integer("n", request.generate.num_sequences);
   reader.integer("priority", request.generate.priority);
+  if (float timeout_s = 0.0F; reader.number("timeout", timeout_s)) request.generate.timeout_s = timeout_s;
   reader.boolean("add_special_tokens", request.add_special_tokens);
   std::int32_t truncate = 0;
   if (reader.integer("truncate_prompt_tokens", truncate)) {

@@ -47,6 +47,22 @@ TEST(ParseChat, Defaults) {
   EXPECT_TRUE(request->unknown_fields.empty());
 }
 
+TEST(ParseRequest, TimeoutBecomesTheDeadline) {
+  EXPECT_FALSE(parse_chat(chat(""))->generate.timeout_s.has_value());
+  EXPECT_EQ(parse_chat(chat(R"("timeout":2.5)"))->generate.timeout_s, 2.5);
+  refusal(parse_completion(completion(R"("timeout":0)")), "timeout");
+}
+
+TEST(ParseRequest, SilentFieldsTakeTheModelsSampling) {
+  ServerOptions options;
+  options.default_sampling.temperature = 0.6F;
+  options.default_sampling.top_k = 20;
+  const auto silent = parse_chat_request(chat(""), options, kVocabSize);
+  EXPECT_EQ(silent->generate.sampling.temperature, 0.6F);
+  EXPECT_EQ(silent->generate.sampling.top_k, 20);
+  EXPECT_EQ(parse_chat_request(chat(R"("temperature":0)"), options, kVocabSize)->generate.sampling.temperature, 0.0F);
+}
+
 // Every numeric field at, below and above its bounds, on both routes (the rule table is the only owner).
 TEST(ParseRequest, NumericBoundariesOnAllRoutes) {
   for (const NumberRule& rule : number_rules()) {
