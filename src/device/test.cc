@@ -54,7 +54,9 @@ TEST(Arena, CutsDisjointBuffersThatOutliveIt) {
     EXPECT_EQ(arena.take(0).data(), nullptr);
   }
   for (std::size_t i = 0; i < buffers.size(); ++i) {
-    std::memset(buffers[i].data(), static_cast<int>(i + 1), buffers[i].size());
+    const auto own = static_cast<std::byte>(i + 1);
+    std::memset(buffers[i].data(), static_cast<int>(own), std::min(buffers[i].size(), std::size_t{4096}));
+    buffers[i].data()[buffers[i].size() - 1] = own;
   }
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     const auto own = static_cast<std::byte>(i + 1);
@@ -204,6 +206,34 @@ TEST(ThreadPool, CallerWaitsForASlowWorker) {
     slow_done.store(true);
   });
   EXPECT_TRUE(slow_done.load());
+}
+
+int num_allowed_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
+TEST(ThreadPool, BoundWorkersAreReleasedWhenTheyKeepGettingLost) {
+  const int num_processors = num_allowed_processors();
+  if (num_processors < 2) GTEST_SKIP() << "needs two processors";
+  ThreadPool pool(2);
+  int worker_processors = 0;
+  const auto both_take_part = [&](std::chrono::milliseconds worker_time) {
+    std::atomic<int> arrived{0};
+    pool.parallel_for(2, [&](std::int64_t, int thread) {
+      arrived.fetch_add(1);
+      while (arrived.load() < 2) std::this_thread::yield();
+      if (thread == 0) return;
+      worker_processors = num_allowed_processors();
+      std::this_thread::sleep_for(worker_time);
+    });
+  };
+  both_take_part(std::chrono::milliseconds(0));
+  EXPECT_EQ(worker_processors, 1);
+  // Three losses are enough; on a busy machine the caller may come too late to notice some.
+  for (int i = 0; i < 100 && worker_processors == 1; ++i) both_take_part(std::chrono::milliseconds(20));
+  EXPECT_EQ(worker_processors, num_processors);
 }
 
 TEST(ThreadPool, ScratchIsKeptAndSlotsAreApart) {

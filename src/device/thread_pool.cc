@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,9 +24,12 @@ using Clock = std::chrono::steady_clock;
 // Kernels of one step follow one another within microseconds; a worker that waits this long has reached the
 // end of a step.
 constexpr auto kWorkerSpin = std::chrono::microseconds(50);
-// A caller that waits longer than any task should take has lost a worker to another process: its own processor
-// is then better left to that worker.
-constexpr auto kCallerSpin = std::chrono::microseconds(100);
+// A caller that waits longer than a task should take has lost a worker to another process: its own processor is then
+// better left to that worker.
+constexpr auto kCallerSpin = std::chrono::microseconds(30);
+// A worker lost for so long, so often, shares its processor for good. Bound to it, it would be of little use.
+constexpr auto kLongLoss = std::chrono::milliseconds(1);
+constexpr int kMaxLongLosses = 3;
 constexpr std::int64_t kMaxTasks = std::int64_t{1} << 31;
 
 void pause_briefly() {
@@ -62,11 +66,11 @@ std::vector<int> allowed_processors() {
 }
 
 // Best effort: a refused binding costs speed only.
-void bind_to_processor(int processor) {
+void bind(pthread_t thread, std::span<const int> processors) {
   cpu_set_t set;
   CPU_ZERO(&set);
-  CPU_SET(processor, &set);
-  pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+  for (const int processor : processors) CPU_SET(processor, &set);
+  pthread_setaffinity_np(thread, sizeof(set), &set);
 }
 
 }  // namespace
@@ -84,10 +88,12 @@ struct ThreadPool::State {
   alignas(64) std::atomic<std::uint32_t> num_done{0};
 
   alignas(64) std::atomic<std::uint32_t> wake_count{0};  // sleepers wait for it to change
-  std::atomic<int> num_sleeping{0};
+  std::atomic<bool> any_asleep{false};                   // or about to be; whoever wakes them clears it
   std::atomic<bool> stopping{false};
 
   std::vector<std::thread> workers;
+  std::vector<int> processors;  // the workers' choice; empty when they are not bound
+  int num_long_losses = 0;
   std::array<Buffer, 3> scratch;  // by ScratchSlot
   Arena arena;
 
@@ -111,40 +117,53 @@ struct ThreadPool::State {
     while (!stopping.load(std::memory_order_relaxed)) {
       work(thread);
       if (spin_until(kWorkerSpin, [this] { return has_unclaimed_task(std::memory_order_acquire); })) continue;
-      // Either this thread sees the next job here, or `run` sees the sleeper and wakes it: both are sequentially
-      // consistent.
-      num_sleeping.fetch_add(1, std::memory_order_seq_cst);
+      // Either this thread sees the next job here, or `run` sees the flag and changes the count: all of it is
+      // sequentially consistent.
       const std::uint32_t seen = wake_count.load(std::memory_order_seq_cst);
-      if (!has_unclaimed_task(std::memory_order_seq_cst) && !stopping.load(std::memory_order_seq_cst)) {
-        wake_count.wait(seen);
-      }
-      num_sleeping.fetch_sub(1, std::memory_order_seq_cst);
+      any_asleep.store(true, std::memory_order_seq_cst);
+      if (has_unclaimed_task(std::memory_order_seq_cst) || stopping.load(std::memory_order_seq_cst)) continue;
+      wake_count.wait(seen);
     }
   }
 
-  void wake(int num_useful) {
-    const int num_asleep = num_sleeping.load(std::memory_order_seq_cst);
-    if (num_asleep == 0) return;
+  // A thread that was woken but has no processor yet is not woken again: the calls would cost more than short jobs.
+  void wake() {
+    if (!any_asleep.load(std::memory_order_seq_cst)) return;
+    any_asleep.store(false, std::memory_order_seq_cst);
     wake_count.fetch_add(1, std::memory_order_seq_cst);
-    if (num_useful >= num_asleep) {
-      wake_count.notify_all();
-    } else {
-      for (int i = 0; i < num_useful; ++i) wake_count.notify_one();
+    wake_count.notify_all();
+  }
+
+  void wait_for_workers(std::uint32_t count) {
+    const auto finished = [this, count] { return num_done.load(std::memory_order_acquire) == count; };
+    if (spin_until(kCallerSpin, finished)) return;
+    const Clock::time_point start = Clock::now();
+    for (std::uint32_t done = num_done.load(std::memory_order_acquire); done != count;
+         done = num_done.load(std::memory_order_acquire)) {
+      num_done.wait(done, std::memory_order_acquire);
     }
+    if (Clock::now() - start > kLongLoss && ++num_long_losses == kMaxLongLosses) unbind_workers();
+  }
+
+  void unbind_workers() {
+    if (processors.empty()) return;
+    for (std::thread& worker : workers) bind(worker.native_handle(), processors);
   }
 };
 
 ThreadPool::ThreadPool(int num_threads, bool pin) : state_(std::make_unique<State>()) {
   CHECK_GE(num_threads, 1);
-  const std::vector<int> processors = pin ? allowed_processors() : std::vector<int>();
-  state_->workers.reserve(static_cast<std::size_t>(num_threads - 1));
+  State& state = *state_;
+  if (pin) state.processors = allowed_processors();
+  state.workers.reserve(static_cast<std::size_t>(num_threads - 1));
   for (int i = 1; i < num_threads; ++i) {
-    const int processor = processors.empty() ? -1 : processors[static_cast<std::size_t>(i) % processors.size()];
-    state_->workers.emplace_back([state = state_.get(), i, processor] {
+    state.workers.emplace_back([&state, i] {
       pthread_setname_np(pthread_self(), ("kernels-" + std::to_string(i)).c_str());
-      if (processor >= 0) bind_to_processor(processor);
-      state->worker_loop(i);
+      state.worker_loop(i);
     });
+    if (state.processors.empty()) continue;
+    const std::size_t own = static_cast<std::size_t>(i) % state.processors.size();
+    bind(state.workers.back().native_handle(), std::span(state.processors).subspan(own, 1));
   }
 }
 
@@ -174,15 +193,10 @@ void ThreadPool::run(std::int64_t num_tasks, TaskFunction function, void* contex
   state.context.store(context, std::memory_order_relaxed);
   state.num_tasks.store(count, std::memory_order_relaxed);
   state.ticket.store(job << 32 | count, std::memory_order_seq_cst);
-  state.wake(static_cast<int>(std::min<std::int64_t>(num_tasks - 1, num_threads() - 1)));
+  state.wake();
 
   state.work(0);
-  const auto finished = [&state, count] { return state.num_done.load(std::memory_order_acquire) == count; };
-  if (spin_until(kCallerSpin, finished)) return;
-  for (std::uint32_t done = state.num_done.load(std::memory_order_acquire); done != count;
-       done = state.num_done.load(std::memory_order_acquire)) {
-    state.num_done.wait(done, std::memory_order_acquire);
-  }
+  state.wait_for_workers(count);
 }
 
 std::byte* ThreadPool::scratch(ScratchSlot slot, std::size_t num_bytes) {

@@ -22,7 +22,7 @@ enum class ScratchSlot : std::uint8_t { kLinear, kMoe, kAttention };
 class ThreadPool {
  public:
   /// Threads in all, the caller included. With `pin`, worker i is bound to the i-th processor of
-  /// the process's affinity mask; the caller is left alone.
+  /// the process's affinity mask until it turns out that another process keeps it from there; the caller is left alone.
   explicit ThreadPool(int num_threads, bool pin = true);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
