@@ -24,17 +24,17 @@ build: deps ## release binary at build/release/bin/thalweg
 
 serve: build ## serve MODEL (default: SmolLM2-135M-Instruct) on HOST:PORT
 ifeq ($(MODEL),)
-	@tools/fetch_models.sh $(CACHE)/models smollm2-135m-instruct
-	@exec $(BINARY) serve $(CACHE)/models/SmolLM2-135M-Instruct.Q4_1.gguf --host $(HOST) --port $(PORT)
+	@tools/fetch_models.sh "$(CACHE)/models" smollm2-135m-instruct
+	@exec $(BINARY) serve "$(CACHE)/models/SmolLM2-135M-Instruct.Q4_1.gguf" --host $(HOST) --port $(PORT)
 else
-	@exec $(BINARY) serve $(MODEL) --host $(HOST) --port $(PORT)
+	@exec $(BINARY) serve "$(MODEL)" --host $(HOST) --port $(PORT)
 endif
 
 test: deps ## build everything and run all tests
-	@tools/fetch_test_assets.sh $(CACHE)/test-assets
+	@tools/fetch_test_assets.sh "$(CACHE)/test-assets"
 	@cmake --preset release -DTHALWEG_TESTS=ON > build.log 2>&1 || { cat build.log; exit 1; }; rm -f build.log
 	@cmake --build --preset release -j $(JOBS)
-	@THALWEG_TEST_ASSETS=$(CACHE)/test-assets ctest --preset release -j $(JOBS)
+	@THALWEG_TEST_ASSETS="$(CACHE)/test-assets" ctest --preset release -j $(JOBS)
 
 format: ## rewrite sources with clang-format
 	@git ls-files '*.h' '*.cc' | xargs clang-format -i
