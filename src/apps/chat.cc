@@ -8,24 +8,14 @@
 #include <utility>
 
 #include "apps/commands.h"
+#include "apps/event_queue.h"
 #include "apps/line_editor.h"
 #include "apps/loaded_model.h"
 #include "apps/progress_bar.h"
-#include "base/check.h"
-#include "base/queue.h"
 #include "text/stream_decoder.h"
 
 namespace thalweg::apps {
 namespace {
-
-class QueueSink final : public EventSink {
- public:
-  void deliver(std::vector<Event> events) override { CHECK(queue_.try_push(events)); }
-  std::vector<Event> wait() { return queue_.pop().value_or(std::vector<Event>()); }
-
- private:
-  BoundedQueue<std::vector<Event>> queue_{1 << 16};
-};
 
 /// Set by Ctrl-C while an answer streams; the answer ends, the conversation goes on.
 volatile std::sig_atomic_t interrupted = 0;
@@ -47,7 +37,7 @@ class Conversation {
       messages_.pop_back();
       return std::unexpected(request.error());
     }
-    auto sink = std::make_shared<QueueSink>();
+    auto sink = std::make_shared<EventQueue>();
     auto id = served_.engine->submit(std::move(*request), sink);
     if (!id) {
       messages_.pop_back();
@@ -86,7 +76,7 @@ class Conversation {
     return request;
   }
 
-  Result<std::string> stream(RequestId id, QueueSink& sink) {
+  Result<std::string> stream(RequestId id, EventQueue& sink) {
     text::StreamDecoder decoder(*served_.text.tokenizer, {});
     std::string answer;
     const auto show = [&answer](const std::string& piece) {

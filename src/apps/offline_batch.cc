@@ -2,29 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <utility>
 
-#include "base/check.h"
-#include "base/queue.h"
+#include "apps/event_queue.h"
 #include "server/choice_stream.h"
 
 namespace thalweg::apps {
 namespace {
-
-constexpr std::size_t kMaxUnreadEvents = std::size_t{1} << 20;
-
-/// Hands events from the engine thread to the thread that runs the batch.
-class QueueSink final : public EventSink {
- public:
-  void deliver(std::vector<Event> events) override { CHECK(queue_.try_push(events)); }
-  std::vector<Event> wait() { return queue_.pop().value_or(std::vector<Event>()); }
-
- private:
-  BoundedQueue<std::vector<Event>> queue_{kMaxUnreadEvents};
-};
 
 /// One line on its way.
 struct Line {
@@ -40,6 +26,7 @@ struct Owner {
   Line* line;
   std::size_t first_choice;
   const server::PromptPart* prompt;
+  std::size_t num_open;  // sequences without finish event
 };
 
 class Batch {
@@ -83,12 +70,16 @@ class Batch {
       line.answer.choices.emplace_back();
     }
     line.answer.usage.num_prompt_tokens += static_cast<std::int64_t>(prompt.generate.prompt_ids.size());
-    auto id = engine_.submit(std::move(prompt.generate), sink_);
+    auto id = engine_.submit(prompt.generate, sink_);
+    while (!id && id.error().code == ErrorCode::kResourceExhausted && !owners_.empty()) {  // until the queue has room
+      for (Event& event : sink_->wait()) dispatch(event);
+      id = engine_.submit(prompt.generate, sink_);
+    }
     if (!id) {
       line.answer.error = id.error().message;
       return;
     }
-    owners_[static_cast<std::uint64_t>(*id)] = {&line, first_choice, &prompt.part};
+    owners_[static_cast<std::uint64_t>(*id)] = {&line, first_choice, &prompt.part, num_sequences};
     line.num_open += num_sequences;
   }
 
@@ -101,8 +92,10 @@ class Batch {
     const auto found = owners_.find(static_cast<std::uint64_t>(event.request_id));
     if (found == owners_.end()) return;
     const Owner& owner = found->second;
+    const bool is_last = std::is_same_v<E, FinishEvent> && --found->second.num_open == 0;
     const std::size_t index = owner.first_choice + static_cast<std::size_t>(event.sequence_index);
     apply(*owner.line, index, owner, event);
+    if (is_last) owners_.erase(found);
   }
 
   void apply(Line& line, std::size_t index, const Owner& owner, StartEvent& event) {
@@ -154,7 +147,7 @@ class Batch {
 
   Engine& engine_;
   const server::ServedModel& model_;
-  std::shared_ptr<QueueSink> sink_ = std::make_shared<QueueSink>();
+  std::shared_ptr<EventQueue> sink_ = std::make_shared<EventQueue>();
   std::map<std::uint64_t, Owner> owners_;
   std::vector<server::ChoiceDelta> deltas_;
 };
@@ -171,6 +164,7 @@ void run_batch(Engine& engine, const server::ServedModel& model, const std::vect
       lines[num_begun] = batch.begin(bodies[num_begun]);
     batch.finish(*lines[i]);
     write(i, lines[i]->answer);
+    lines[i].reset();
   }
 }
 

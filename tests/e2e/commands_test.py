@@ -62,6 +62,12 @@ def test_generate_reports_bad_lines_and_goes_on():
     assert "temperature" in answers[0]["error"]
 
 
+def test_generate_waits_for_room_in_the_queue():
+    lines = "\n".join(json.dumps({"prompt": f"Number {i} is", "max_tokens": 2}) for i in range(40))
+    done = run("generate", MODEL, "-i", "-", "--max-queued-requests", "3", "--max-num-seqs", "2", text=lines)
+    assert [json.loads(line)["index"] for line in done.stdout.splitlines()] == list(range(40))
+
+
 def test_logits_do_not_depend_on_chunks():
     with tempfile.TemporaryDirectory() as folder:
         prompts = os.path.join(folder, "prompts.jsonl")
