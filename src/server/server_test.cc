@@ -28,7 +28,7 @@ FakeEngine::Script says(std::string text) {
 }
 
 bool eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < 3000; ++i) {  // patient: the machine may be busy with other tests
     if (condition()) return true;
     std::this_thread::sleep_for(milliseconds(10));
   }
@@ -637,9 +637,9 @@ TEST_F(ServerTest, MetricsAddUpAfterAborts) {
   engine->fail_next({.code = ErrorCode::kResourceExhausted, .message = "full"});
   call("POST", "/v1/completions", R"({"prompt":"x","max_tokens":3})");
   const std::string model = R"({engine="0",model_name="fake")";
+  ASSERT_TRUE(eventually([&] { return metric("thalweg_requests_in_flight" + model) == "0"; }));
   EXPECT_EQ(metric("vllm:num_requests_running" + model), "0");
   EXPECT_EQ(metric("vllm:num_requests_waiting" + model), "0");
-  EXPECT_EQ(metric("thalweg_requests_in_flight" + model), "0");
   EXPECT_EQ(metric("thalweg_requests_admitted_total" + model), "201");
   EXPECT_EQ(metric("thalweg_requests_finished_total" + model + R"(,reason="abort")"), "200");
   EXPECT_EQ(metric("thalweg_requests_finished_total" + model + R"(,reason="length")"), "1");
@@ -658,6 +658,9 @@ long private_kib() {
 }
 
 TEST_F(ServerTest, MemoryIsSteady) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the address sanitizer keeps freed memory on purpose";
+#endif
   start(says("some text to answer with"));
   TestClient one = client();
   const auto ask = [&](int i) {
