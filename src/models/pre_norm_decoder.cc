@@ -6,6 +6,8 @@
 
 #include "layers/token_rows.h"
 #include "models/activations.h"
+#include "models/decoder_info.h"
+#include "models/kv_layers.h"
 
 namespace thalweg::models {
 namespace {
@@ -120,10 +122,14 @@ PreNormBlock load_attention_half(layers::WeightReader& reader, const TensorNames
   return block;
 }
 
-std::unique_ptr<Model> make_pre_norm_decoder(ModelInfo info, const DecoderConfig& config,
-                                             kernels::RopeFrequencies frequencies, PreNormWeights weights,
-                                             const KvLayers& kv) {
-  return std::make_unique<PreNormDecoder>(std::move(info), config, std::move(frequencies), std::move(weights), kv);
+Result<std::unique_ptr<Model>> make_pre_norm_decoder(std::string architecture, const DecoderConfig& config,
+                                                     RopeConfig rope, PreNormWeights weights,
+                                                     const layers::WeightReader& reader, const LoadOptions& options) {
+  if (Status status = reader.status(); !status) return std::unexpected(status.error());
+  warn_about_unused(reader, {});
+  const KvLayers kv = make_kv_layers(config, options);
+  ModelInfo info = describe_decoder(std::move(architecture), config, rope.max_position, kv, reader);
+  return std::make_unique<PreNormDecoder>(std::move(info), config, std::move(rope.frequencies), std::move(weights), kv);
 }
 
 }  // namespace thalweg::models

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <variant>
 #include <vector>
 
-#include "kernels/rope/rope.h"
 #include "layers/attention.h"
 #include "layers/gated_mlp.h"
 #include "layers/moe.h"
@@ -15,9 +15,11 @@
 #include "layers/vocabulary.h"
 #include "layers/weight_reader.h"
 #include "models/decoder_config.h"
-#include "models/kv_layers.h"
+#include "models/load_options.h"
 #include "models/model.h"
+#include "models/rope_config.h"
 #include "models/tensor_names.h"
+#include "thalweg/error.h"
 
 namespace thalweg::models {
 
@@ -41,8 +43,10 @@ PreNormWeights load_outer_weights(layers::WeightReader& reader, const TensorName
 PreNormBlock load_attention_half(layers::WeightReader& reader, const TensorNames& names, const DecoderConfig& config,
                                  const layers::AttentionFeatures& features, std::int32_t layer);
 
-std::unique_ptr<Model> make_pre_norm_decoder(ModelInfo info, const DecoderConfig& config,
-                                             kernels::RopeFrequencies frequencies, PreNormWeights weights,
-                                             const KvLayers& kv);
+/// The end of loading: fails with what `reader` found missing or misshapen, names tensors that nobody asked for, and
+/// makes the model of the rest.
+Result<std::unique_ptr<Model>> make_pre_norm_decoder(std::string architecture, const DecoderConfig& config,
+                                                     RopeConfig rope, PreNormWeights weights,
+                                                     const layers::WeightReader& reader, const LoadOptions& options);
 
 }  // namespace thalweg::models

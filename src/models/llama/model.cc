@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "models/decoder_info.h"
 #include "models/llama/config.h"
 #include "models/llama/weights.h"
 
@@ -17,12 +16,7 @@ Result<std::unique_ptr<Model>> load(const weights::Checkpoint& checkpoint, devic
   Status divisors = apply_rope_divisors(reader, config->rope.frequencies);
   if (Status status = reader.status(); !status) return std::unexpected(status.error());
   if (!divisors) return std::unexpected(divisors.error());
-  warn_about_unused(reader, {});
-
-  const KvLayers kv = make_kv_layers(config->decoder, options);
-  ModelInfo info = describe_decoder("llama", config->decoder, config->rope.max_position, kv, reader);
-  return make_pre_norm_decoder(std::move(info), config->decoder, std::move(config->rope.frequencies),
-                               std::move(weights), kv);
+  return make_pre_norm_decoder("llama", config->decoder, std::move(config->rope), std::move(weights), reader, options);
 }
 
 }  // namespace thalweg::models::llama

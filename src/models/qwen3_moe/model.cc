@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "models/decoder_info.h"
 #include "models/qwen3_moe/config.h"
 #include "models/qwen3_moe/weights.h"
 
@@ -14,13 +13,8 @@ Result<std::unique_ptr<Model>> load(const weights::Checkpoint& checkpoint, devic
   if (!config) return std::unexpected(config.error());
   layers::WeightReader reader(checkpoint, stream, options.progress);
   PreNormWeights weights = load_weights(reader, *config);
-  if (Status status = reader.status(); !status) return std::unexpected(status.error());
-  warn_about_unused(reader, {});
-
-  const KvLayers kv = make_kv_layers(config->decoder, options);
-  ModelInfo info = describe_decoder("qwen3_moe", config->decoder, config->rope.max_position, kv, reader);
-  return make_pre_norm_decoder(std::move(info), config->decoder, std::move(config->rope.frequencies),
-                               std::move(weights), kv);
+  return make_pre_norm_decoder("qwen3_moe", config->decoder, std::move(config->rope), std::move(weights), reader,
+                               options);
 }
 
 }  // namespace thalweg::models::qwen3_moe
