@@ -68,6 +68,10 @@ class GgufMetadata final : public Metadata {
 
  private:
   Result<const GgufValue*> require(std::string_view key) const;
+  /// An array of an accepted element type, each number by `convert`, which gives nothing for one that does not fit.
+  template <typename T, typename Convert>
+  Result<std::vector<T>> numbers(std::string_view key, bool (*is_accepted)(GgufType), std::string_view needed_type,
+                                 std::string_view needed_values, Convert convert) const;
   std::unexpected<Error> wrong_type(std::string_view key, const GgufValue& found, std::string_view needed) const;
   std::unexpected<Error> wrong_value(std::string_view key, std::string_view found, std::string_view needed) const;
 

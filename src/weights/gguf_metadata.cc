@@ -213,38 +213,32 @@ Result<std::string> GgufMetadata::get_string(std::string_view key) const {
   return std::string(text);
 }
 
-Result<std::vector<std::int64_t>> GgufMetadata::get_ints(std::string_view key) const {
+template <typename T, typename Convert>
+Result<std::vector<T>> GgufMetadata::numbers(std::string_view key, bool (*is_accepted)(GgufType),
+                                             std::string_view needed_type, std::string_view needed_values,
+                                             Convert convert) const {
   const Result<const GgufValue*> value = require(key);
   if (!value) return std::unexpected(value.error());
-  if (!(*value)->is_array || !is_number((*value)->type)) return wrong_type(key, **value, "an array of integers");
-  std::vector<std::int64_t> ints;
-  ints.reserve((*value)->count);
+  if (!(*value)->is_array || !is_accepted((*value)->type)) return wrong_type(key, **value, needed_type);
+  std::vector<T> converted;
+  converted.reserve((*value)->count);
   GgufReader reader((*value)->bytes);
   for (std::uint64_t i = 0; i < (*value)->count; ++i) {
     const std::optional<Number> number = read_number(reader, (*value)->type);
     CHECK(number.has_value());
-    const std::optional<std::int64_t> exact = exact_int(*number);
-    if (!exact) return wrong_value(key, fmt::format("{} at [{}]", number_text(*number), i), "64-bit integers");
-    ints.push_back(*exact);
+    const std::optional<T> exact = convert(*number);
+    if (!exact) return wrong_value(key, fmt::format("{} at [{}]", number_text(*number), i), needed_values);
+    converted.push_back(*exact);
   }
-  return ints;
+  return converted;
+}
+
+Result<std::vector<std::int64_t>> GgufMetadata::get_ints(std::string_view key) const {
+  return numbers<std::int64_t>(key, is_number, "an array of integers", "64-bit integers", exact_int);
 }
 
 Result<std::vector<double>> GgufMetadata::get_floats(std::string_view key) const {
-  const Result<const GgufValue*> value = require(key);
-  if (!value) return std::unexpected(value.error());
-  if (!(*value)->is_array || !is_number((*value)->type)) return wrong_type(key, **value, "an array of numbers");
-  std::vector<double> floats;
-  floats.reserve((*value)->count);
-  GgufReader reader((*value)->bytes);
-  for (std::uint64_t i = 0; i < (*value)->count; ++i) {
-    const std::optional<Number> number = read_number(reader, (*value)->type);
-    CHECK(number.has_value());
-    const std::optional<double> exact = exact_float(*number);
-    if (!exact) return wrong_value(key, fmt::format("{} at [{}]", number_text(*number), i), "finite numbers");
-    floats.push_back(*exact);
-  }
-  return floats;
+  return numbers<double>(key, is_number, "an array of numbers", "finite numbers", exact_float);
 }
 
 Result<std::vector<std::string>> GgufMetadata::get_strings(std::string_view key) const {
@@ -283,22 +277,12 @@ Result<std::vector<float>> GgufMetadata::float_array(std::string_view key) const
 }
 
 Result<std::vector<std::int32_t>> GgufMetadata::int_array(std::string_view key) const {
-  const Result<const GgufValue*> value = require(key);
-  if (!value) return std::unexpected(value.error());
-  if (!(*value)->is_array || !is_integer((*value)->type)) return wrong_type(key, **value, "an array of i32");
-  std::vector<std::int32_t> ints;
-  ints.reserve((*value)->count);
-  GgufReader reader((*value)->bytes);
-  for (std::uint64_t i = 0; i < (*value)->count; ++i) {
-    const std::optional<Number> number = read_number(reader, (*value)->type);
-    CHECK(number.has_value());
-    const std::optional<std::int64_t> exact = exact_int(*number);
-    if (!exact || !std::in_range<std::int32_t>(*exact)) {
-      return wrong_value(key, fmt::format("{} at [{}]", number_text(*number), i), "32-bit integers");
-    }
-    ints.push_back(static_cast<std::int32_t>(*exact));
-  }
-  return ints;
+  return numbers<std::int32_t>(key, is_integer, "an array of i32", "32-bit integers",
+                               [](const Number& number) -> std::optional<std::int32_t> {
+                                 const std::optional<std::int64_t> exact = exact_int(number);
+                                 if (!exact || !std::in_range<std::int32_t>(*exact)) return std::nullopt;
+                                 return static_cast<std::int32_t>(*exact);
+                               });
 }
 
 std::vector<std::pair<std::string, std::string>> GgufMetadata::describe() const {
