@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "apps/commands.h"
-#include "apps/event_queue.h"
 #include "apps/line_editor.h"
 #include "apps/loaded_model.h"
 #include "apps/progress_bar.h"
+#include "engine/event_queue.h"
 #include "text/stream_decoder.h"
 
 namespace thalweg::apps {
@@ -37,7 +37,7 @@ class Conversation {
       messages_.pop_back();
       return std::unexpected(request.error());
     }
-    auto sink = std::make_shared<EventQueue>();
+    auto sink = std::make_shared<engine::EventQueue>();
     auto id = served_.engine->submit(std::move(*request), sink);
     if (!id) {
       messages_.pop_back();
@@ -76,7 +76,7 @@ class Conversation {
     return request;
   }
 
-  Result<std::string> stream(RequestId id, EventQueue& sink) {
+  Result<std::string> stream(RequestId id, engine::EventQueue& sink) {
     text::StreamDecoder decoder(*served_.text.tokenizer, {});
     std::string answer;
     const auto show = [&answer](const std::string& piece) {

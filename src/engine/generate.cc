@@ -2,14 +2,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <limits>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 #include <variant>
 
-#include "base/check.h"
-#include "base/queue.h"
+#include "engine/event_queue.h"
 #include "thalweg/engine.h"
 
 namespace thalweg {
@@ -18,16 +16,6 @@ namespace {
 // Enough to keep any engine busy, few enough to leave room in its queue for others.
 constexpr std::size_t kMaxRequestsInEngine = 512;
 constexpr auto kQueueFullRetry = std::chrono::milliseconds(10);
-
-class QueueSink final : public EventSink {
- public:
-  void deliver(std::vector<Event> events) override { CHECK(batches_.try_push(events)); }
-  std::vector<Event> wait() { return *batches_.pop(); }
-
- private:
-  // Bounded by what the requests in the engine may produce.
-  BoundedQueue<std::vector<Event>> batches_{std::numeric_limits<std::size_t>::max()};
-};
 
 class OfflineRun {
  public:
@@ -113,7 +101,7 @@ class OfflineRun {
   std::vector<GenerateRequest> requests_;
   const std::function<void(std::size_t)>& progress_;
   std::vector<std::vector<GeneratedSequence>> results_;
-  std::shared_ptr<QueueSink> sink_ = std::make_shared<QueueSink>();
+  std::shared_ptr<engine::EventQueue> sink_ = std::make_shared<engine::EventQueue>();
   std::unordered_map<RequestId, OpenRequest> open_;
   std::size_t next_ = 0;
   std::size_t num_done_ = 0;

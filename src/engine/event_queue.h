@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -9,9 +10,9 @@
 #include "base/queue.h"
 #include "thalweg/event.h"
 
-namespace thalweg::apps {
+namespace thalweg::engine {
 
-/// Filled by the engine thread, emptied by one other.
+/// Filled by the engine thread, emptied by one other. Bounded by what the requests in the engine may produce.
 class EventQueue final : public EventSink {
  public:
   void deliver(std::vector<Event> events) override { CHECK(queue_.try_push(events)); }
@@ -20,8 +21,7 @@ class EventQueue final : public EventSink {
   std::vector<Event> wait() { return queue_.pop().value_or(std::vector<Event>()); }
 
  private:
-  static constexpr std::size_t kMaxSteps = std::size_t{1} << 20;
-  BoundedQueue<std::vector<Event>> queue_{kMaxSteps};
+  BoundedQueue<std::vector<Event>> queue_{std::numeric_limits<std::size_t>::max()};
 };
 
-}  // namespace thalweg::apps
+}  // namespace thalweg::engine
