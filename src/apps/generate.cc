@@ -22,10 +22,10 @@ void set_default(boost::json::object& body, std::string_view key, boost::json::v
 }
 
 /// A line as the HTTP routes would take it, with the command line's sampling where the line says nothing.
-std::string body_of(const std::string& line, const GenerateCommand& command) {
+BatchBody body_of(const std::string& line, const GenerateCommand& command) {
   boost::system::error_code error;
   boost::json::value value = boost::json::parse(line, error);
-  if (error || !value.is_object()) return line;  // the server's parser words the refusal
+  if (error || !value.is_object()) return {.json = line};  // the server's parser words the refusal
   boost::json::object& body = value.as_object();
   if (command.chat && body.contains("prompt") && body.at("prompt").is_string()) {
     body["messages"] = boost::json::array{{{"role", "user"}, {"content", body.at("prompt")}}};
@@ -41,7 +41,8 @@ std::string body_of(const std::string& line, const GenerateCommand& command) {
   set_default(body, "min_p", sampling.min_p);
   set_default(body, "repetition_penalty", sampling.repetition_penalty);
   set_default(body, "seed", sampling.seed.value_or(0));
-  return boost::json::serialize(body);
+  return {body.contains("messages") ? server::GenerateRoute::kChat : server::GenerateRoute::kCompletion,
+          boost::json::serialize(body)};
 }
 
 boost::json::array logprobs_of(const BatchChoice& choice) {
@@ -69,14 +70,14 @@ std::string json_of(std::size_t line, const BatchAnswer& answer) {
   return boost::json::serialize(object);
 }
 
-Result<std::vector<std::string>> read_bodies(const GenerateCommand& command) {
+Result<std::vector<BatchBody>> read_bodies(const GenerateCommand& command) {
   std::ifstream file;
   if (command.input != "-") {
     file.open(command.input);
     if (!file) return fail(ErrorCode::kNotFound, fmt::format("cannot read {}", command.input), "input");
   }
   std::istream& stream = command.input == "-" ? std::cin : file;
-  std::vector<std::string> bodies;
+  std::vector<BatchBody> bodies;
   for (std::string line; std::getline(stream, line);) {
     if (line.find_first_not_of(" \t\r") != std::string::npos) bodies.push_back(body_of(line, command));
   }

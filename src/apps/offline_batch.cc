@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "apps/event_queue.h"
+#include "engine/event_queue.h"
 #include "server/choice_stream.h"
 
 namespace thalweg::apps {
@@ -33,12 +33,10 @@ class Batch {
  public:
   Batch(Engine& engine, const server::ServedModel& model) : engine_(engine), model_(model) {}
 
-  std::unique_ptr<Line> begin(const std::string& body) {
+  std::unique_ptr<Line> begin(const BatchBody& body) {
     auto line = std::make_unique<Line>();
-    const bool is_chat = body.find("\"messages\"") != std::string::npos;
     const std::atomic<bool> never_cancelled = false;
-    auto prepared = server::prepare(is_chat ? server::GenerateRoute::kChat : server::GenerateRoute::kCompletion, body,
-                                    model_, never_cancelled);
+    auto prepared = server::prepare(body.route, body.json, model_, never_cancelled);
     if (!prepared) {
       line->answer.error = prepared.error().message;
       return line;
@@ -147,14 +145,14 @@ class Batch {
 
   Engine& engine_;
   const server::ServedModel& model_;
-  std::shared_ptr<EventQueue> sink_ = std::make_shared<EventQueue>();
+  std::shared_ptr<engine::EventQueue> sink_ = std::make_shared<engine::EventQueue>();
   std::map<std::uint64_t, Owner> owners_;
   std::vector<server::ChoiceDelta> deltas_;
 };
 
 }  // namespace
 
-void run_batch(Engine& engine, const server::ServedModel& model, const std::vector<std::string>& bodies,
+void run_batch(Engine& engine, const server::ServedModel& model, const std::vector<BatchBody>& bodies,
                std::size_t window, const std::function<void(std::size_t line, const BatchAnswer& answer)>& write) {
   Batch batch(engine, model);
   std::vector<std::unique_ptr<Line>> lines(bodies.size());

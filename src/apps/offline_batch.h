@@ -19,6 +19,12 @@ struct BatchChoice {
   std::string finish_reason;  // "stop", "length" or "error"
 };
 
+/// One line: the body that a route would take.
+struct BatchBody {
+  server::GenerateRoute route = server::GenerateRoute::kCompletion;
+  std::string json;
+};
+
 /// One line's answer. A refused line has only `error`.
 struct BatchAnswer {
   std::vector<BatchChoice> choices;  // prompt-major
@@ -26,9 +32,9 @@ struct BatchAnswer {
   std::string error;
 };
 
-/// Prepares and submits at most `window` lines ahead, hands answers to `write` in order. Bodies with "messages" are
-/// chat requests, others completions. The answers depend on the lines and the model alone.
-void run_batch(Engine& engine, const server::ServedModel& model, const std::vector<std::string>& bodies,
+/// Prepares and submits at most `window` lines ahead, hands answers to `write` in order. The answers depend on the
+/// lines and the model alone.
+void run_batch(Engine& engine, const server::ServedModel& model, const std::vector<BatchBody>& bodies,
                std::size_t window, const std::function<void(std::size_t line, const BatchAnswer& answer)>& write);
 
 }  // namespace thalweg::apps

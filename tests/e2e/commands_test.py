@@ -62,6 +62,12 @@ def test_generate_reports_bad_lines_and_goes_on():
     assert "temperature" in answers[0]["error"]
 
 
+def test_generate_takes_the_route_from_the_fields():
+    line = json.dumps({"prompt": "messages", "max_tokens": 1})
+    answer = json.loads(run("generate", MODEL, "-i", "-", text=line).stdout)
+    assert answer["usage"] == {"prompt_tokens": 1, "completion_tokens": 1}, answer
+
+
 def test_generate_waits_for_room_in_the_queue():
     lines = "\n".join(json.dumps({"prompt": f"Number {i} is", "max_tokens": 2}) for i in range(40))
     done = run("generate", MODEL, "-i", "-", "--max-queued-requests", "3", "--max-num-seqs", "2", text=lines)
