@@ -218,12 +218,11 @@ void read_answer(FieldReader& reader, const ServerOptions& options, OpenAiReques
 }
 
 void read_cache_salt(FieldReader& reader, GenerateRequest& generate) {
-  constexpr std::size_t kMaxSaltBytes = 128;
   constexpr std::string_view kForbidden("@/\\\0", 4);
   if (!reader.string("cache_salt", generate.cache_salt)) return;
-  if (generate.cache_salt.empty() || generate.cache_salt.size() > kMaxSaltBytes) {
+  if (generate.cache_salt.empty() || generate.cache_salt.size() > kMaxCacheSaltBytes) {
     reader.refuse("cache_salt",
-                  fmt::format("has {} bytes, must have 1 to {}", generate.cache_salt.size(), kMaxSaltBytes));
+                  fmt::format("has {} bytes, must have 1 to {}", generate.cache_salt.size(), kMaxCacheSaltBytes));
   } else if (generate.cache_salt.find_first_of(kForbidden) != std::string::npos) {
     reader.refuse("cache_salt", "must not contain @, /, \\ or NUL");
   }
