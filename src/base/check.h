@@ -22,8 +22,8 @@ template <typename A, typename B>
 
 #define THALWEG_CHECK_COMPARE(a, op, b)                                                                 \
   do {                                                                                                  \
-    const auto& check_a = (a);                                                                          \
-    const auto& check_b = (b);                                                                          \
+    const auto check_a = (a);                                                                           \
+    const auto check_b = (b);                                                                           \
     if (!(check_a op check_b)) [[unlikely]]                                                             \
       ::thalweg::check_detail::compare_failed(__FILE__, __LINE__, #a " " #op " " #b, check_a, check_b); \
   } while (false)
