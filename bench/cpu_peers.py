@@ -30,7 +30,7 @@ CACHE = pathlib.Path(os.environ.get("THALWEG_CACHE") or
                      pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "thalweg")
 MODEL = CACHE / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 PEER_PACKAGE = "llama-cpp-python==0.3.36"
-PEER_TARGETS = ["llama-server", "llama-quantize", "llama-perplexity"]
+PEER_TARGETS = ["llama-server", "llama-quantize"]
 CHECK_PROMPT = "The capital of France is"
 CHECK_ANSWER = "Paris"
 
