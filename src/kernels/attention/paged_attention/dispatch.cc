@@ -22,7 +22,7 @@ constexpr std::array kVersions{
 // Less than this is done before other threads are awake, a few microseconds. A written key touches as many cache lines
 // as it has dimensions.
 constexpr std::int64_t kInlineProducts = 48 * 1024;
-constexpr std::int64_t kInlineWrites = 2 * 1024;
+constexpr std::int64_t kInlineWrites = 8 * 1024;
 
 SequenceBlocks blocks_of(const PagedKv& cache, const PagedBatch& batch, std::int32_t row) {
   return {.base = cache.base,
@@ -92,7 +92,7 @@ void write_kv_with(const Version* version, device::Stream& stream, const PagedKv
                    const float* k, std::int64_t k_stride, const float* v, std::int64_t v_stride) {
   if (batch.positions.empty()) return;
   check_shape(cache, batch);
-  constexpr std::int32_t kTokensPerTask = 8;
+  constexpr std::int32_t kTokensPerTask = 32;
   const auto run_task = version == nullptr ? write_kv_reference : version->write_kv;
   // Task t is tokens [8 t, 8 t + 8) of the batch, whatever rows they are of.
   const auto num_tokens = static_cast<std::int32_t>(batch.positions.size());
