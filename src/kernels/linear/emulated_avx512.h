@@ -1,4 +1,4 @@
-// AVX-512 intrinsics made of AVX2's, for tests. First include of a file.
+// AVX-512 intrinsics made of AVX2's, for tests. Before any header of intrinsics.
 #pragma once
 
 #pragma GCC target("avx2,fma,f16c")

@@ -11,6 +11,7 @@
 
 #include "device/thread_pool.h"
 #include "kernels/linear/cases.h"
+#include "kernels/linear/emulation.h"
 #include "kernels/linear/linear.h"
 
 namespace thalweg::kernels {
@@ -116,32 +117,6 @@ std::vector<float> run_with(const LinearWeight& weight, const Call& call, std::s
 
 std::vector<float> run(device::Stream stream, const LinearWeight& weight, const Call& call, std::span<const float> x) {
   return run_with(weight, call, x, [&stream](const LinearParams& params) { linear(stream, params); });
-}
-
-// One version on its own, in one piece.
-void linear_by(const LinearVersion& version, const LinearParams& params) {
-  const LinearWeight& weight = *params.weight;
-  const std::int64_t num_groups = weight.num_cols() / kGroupCols;
-  std::vector<std::int8_t> codes(static_cast<std::size_t>(params.num_tokens * weight.num_cols()));
-  std::vector<ActivationGroup> groups(static_cast<std::size_t>(params.num_tokens * num_groups));
-  for (std::int64_t t = 0; t < params.num_tokens && weight.format() >= WeightFormat::kQ4; ++t) {
-    version.quantize(params.x + t * params.x_stride, weight.num_cols(), codes.data() + t * weight.num_cols(),
-                     groups.data() + t * num_groups);
-  }
-  device::Buffer scratch(static_cast<std::size_t>(product_scratch_bytes(weight.num_cols())));
-  for (const PackedPart& part : weight.parts()) {
-    const Product product{.part = part,
-                          .tiles = weight.storage().data() + part.offset,
-                          .x = params.x,
-                          .x_stride = params.x_stride,
-                          .codes = codes.data(),
-                          .groups = groups.data(),
-                          .bias = params.bias,
-                          .out = params.out,
-                          .out_stride = params.out_stride,
-                          .epilogue = params.epilogue};
-    version.product(product, 0, part.num_tiles, 0, params.num_tokens, scratch.data());
-  }
 }
 
 TEST_F(Linear, DequantizesAsRecorded) {
@@ -378,12 +353,38 @@ TEST_F(Linear, EveryVersionEqualsTheReference) {
 
 }  // namespace
 
-#if defined(__x86_64__)
+#if defined(THALWEG_EMULATES_AVX512)
 // avx512.cc and avx512_vnni.cc, compiled for AVX2.
 const LinearVersion& emulated_avx512_version();
 const LinearVersion& emulated_avx512_vnni_version();
 
 namespace {
+
+// One version on its own, in one piece.
+void linear_by(const LinearVersion& version, const LinearParams& params) {
+  const LinearWeight& weight = *params.weight;
+  const std::int64_t num_groups = weight.num_cols() / kGroupCols;
+  std::vector<std::int8_t> codes(static_cast<std::size_t>(params.num_tokens * weight.num_cols()));
+  std::vector<ActivationGroup> groups(static_cast<std::size_t>(params.num_tokens * num_groups));
+  for (std::int64_t t = 0; t < params.num_tokens && weight.format() >= WeightFormat::kQ4; ++t) {
+    version.quantize(params.x + t * params.x_stride, weight.num_cols(), codes.data() + t * weight.num_cols(),
+                     groups.data() + t * num_groups);
+  }
+  device::Buffer scratch(static_cast<std::size_t>(product_scratch_bytes(weight.num_cols())));
+  for (const PackedPart& part : weight.parts()) {
+    const Product product{.part = part,
+                          .tiles = weight.storage().data() + part.offset,
+                          .x = params.x,
+                          .x_stride = params.x_stride,
+                          .codes = codes.data(),
+                          .groups = groups.data(),
+                          .bias = params.bias,
+                          .out = params.out,
+                          .out_stride = params.out_stride,
+                          .epilogue = params.epilogue};
+    version.product(product, 0, part.num_tiles, 0, params.num_tokens, scratch.data());
+  }
+}
 
 TEST_F(Linear, Avx512EqualsTheReferenceWhereItIsEmulated) {
   if (device::detect_cpu_level() < CpuLevel::kAvx2) GTEST_SKIP() << "the emulation needs AVX2";

@@ -248,13 +248,23 @@ struct PackedNibbles {
   THALWEG_INLINE Scales scales(std::int64_t g) const { return packed_scales<kCoding>(part, tile, g); }
 };
 
-// A tile unpacked into scratch: lines of 8-bit codes, then fp32 scales and minima.
+// A tile unpacked into scratch: lines of 8-bit codes, then fp32 scales and minima. With kReadsAhead the next tile comes
+// nearer meanwhile, as unpacking reads memory and multiplying does not.
+template <bool kReadsAhead>
 struct UnpackedNibbles {
   const std::byte* lines;
   const std::byte* group_scales;
+  const std::byte* next;
+  std::int64_t next_bytes_per_group;
 
   template <typename Use>
   THALWEG_INLINE void for_each_word(std::int64_t g, Use&& use) const {
+    if constexpr (kReadsAhead) {
+      const std::byte* from = next + g * next_bytes_per_group;
+      for (std::int64_t i = 0; i < next_bytes_per_group; i += kLine) {
+        _mm_prefetch(reinterpret_cast<const char*>(from + i), _MM_HINT_T1);
+      }
+    }
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) use(j, Isa::load_words(lines + (g * 8 + j) * kLine));
   }
@@ -264,7 +274,7 @@ struct UnpackedNibbles {
 };
 
 template <Coding kCoding>
-UnpackedNibbles unpack(const PackedPart& part, const std::byte* tile, std::byte* scratch) {
+void unpack(const PackedPart& part, const std::byte* tile, std::byte* scratch) {
   const PackedNibbles<kCoding> packed{part, tile};
   const std::int64_t num_groups = part.num_cols / kGroupCols;
   std::byte* group_scales = scratch + num_groups * 8 * kLine;
@@ -275,7 +285,6 @@ UnpackedNibbles unpack(const PackedPart& part, const std::byte* tile, std::byte*
     Isa::store_f32(group_scales + g * 2 * kLine, scales.scale);
     Isa::store_f32(group_scales + g * 2 * kLine + kLine, scales.min);
   }
-  return {scratch, group_scales};
 }
 
 template <int kTokens, typename Weights>
@@ -464,17 +473,23 @@ struct BlockFloat {
 
 template <Coding kCoding>
 void rectangle4(const Product& product, const Rectangle& area, std::byte* scratch) {
+  const PackedPart& part = product.part;
+  const std::int64_t num_groups = part.num_cols / kGroupCols;
   // Unpacking pays when it is shared.
-  const bool unpacks = area.last_token - area.first_token > Isa::kTokens4;
+  const bool unpacks = area.last_token - area.first_token > Isa::kTokens4 + 1;
   for (std::int64_t i = area.first_tile; i < area.last_tile; ++i) {
-    const std::byte* tile = product.tiles + i * product.part.tile_bytes;
-    const Target target = target_of(product.part, i);
+    const std::byte* tile = product.tiles + i * part.tile_bytes;
+    const Target target = target_of(part, i);
     if (unpacks) {
-      const UnpackedNibbles weights = unpack<kCoding>(product.part, tile, scratch);
-      for_token_blocks<Isa::kTokens4>(area.first_token, area.last_token,
-                                      Block4<UnpackedNibbles>{product, weights, target});
+      unpack<kCoding>(part, tile, scratch);
+      const std::byte* group_scales = scratch + num_groups * 8 * kLine;
+      const UnpackedNibbles<true> first{scratch, group_scales, tile + part.tile_bytes, part.tile_bytes / num_groups};
+      const UnpackedNibbles<false> others{scratch, group_scales, nullptr, 0};
+      Block4<UnpackedNibbles<true>>{product, first, target}.template run<Isa::kTokens4>(area.first_token);
+      for_token_blocks<Isa::kTokens4>(area.first_token + Isa::kTokens4, area.last_token,
+                                      Block4<UnpackedNibbles<false>>{product, others, target});
     } else {
-      const PackedNibbles<kCoding> weights{product.part, tile};
+      const PackedNibbles<kCoding> weights{part, tile};
       for_token_blocks<Isa::kTokens4>(area.first_token, area.last_token,
                                       Block4<PackedNibbles<kCoding>>{product, weights, target});
     }
