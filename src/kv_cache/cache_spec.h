@@ -13,7 +13,7 @@ struct CacheSpec {
   std::int64_t bytes_per_block = 0;       // all layers together
   std::int64_t state_bytes_per_slot = 0;  // memory owned by one sequence (rings, open groups)
   std::int32_t hit_granularity = 1;       // a prefix hit is cut to a multiple of this many tokens
-  std::int32_t replay_tokens = 0;         // tokens before a hit's end to recompute for the state
+  std::int32_t replay_tokens = 0;         // tokens before a hit's end to compute again, for the state alone
 };
 
 }  // namespace thalweg::kv_cache

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,9 @@ struct ModelInfo {
   std::int32_t hidden_size = 0;
   std::int64_t num_parameters = 0;
   std::int64_t weight_bytes = 0;
+  /// > 0: of a prompt all layers are computed for this many last tokens only, the first layers for all (bounded
+  /// replay); then logits of earlier prompt tokens are not to be had, unless BatchView::full_from asks for them.
+  std::int32_t prefill_tail_tokens = 0;
   kv_cache::CacheSpec cache;
 };
 
@@ -39,6 +43,35 @@ struct CacheMemory {
 /// Shows an intermediate tensor to a test: name ("layers.3.attention"), rows, columns, fp32 data.
 using ActivationTap = std::function<void(std::string_view name, std::int64_t rows, std::int64_t cols, const float*)>;
 
+/// A sequence that wants drafts: forward has computed all its tokens before `position`, where `anchor` stands.
+struct DraftQuery {
+  std::int32_t slot = 0;
+  std::int32_t position = 0;
+  std::int32_t anchor = 0;
+};
+
+/// A small model beside the large one that guesses on from the state which forward left in the slots. One pass
+/// prepares a block of drafts; then they are drawn one by one, because each depends on the one before.
+class DraftModel {
+ public:
+  virtual ~DraftModel() = default;
+
+  /// Drafts of one pass.
+  virtual std::int32_t block_size() const = 0;
+
+  /// Takes memory for passes of at most that many queries; called once.
+  virtual void reserve(std::int32_t max_queries) = 0;
+
+  /// Prepares a block for each query. Changes no state of the slots.
+  virtual void begin(device::Stream& stream, std::span<const DraftQuery> queries, const CacheMemory& cache) = 0;
+
+  /// After begin, for i = 0, 1, ...: `logits` [num_queries, vocab_size] of draft i when `previous` [num_queries] are
+  /// the tokens before it (the anchors, then the drafts i - 1); `confidences` [num_queries]: the model's own estimate,
+  /// in [0, 1], that draft i is accepted if those before it are.
+  virtual void next(device::Stream& stream, std::int32_t i, std::span<const std::int32_t> previous, float* logits,
+                    float* confidences) = 0;
+};
+
 /// Weights are immutable after loading; one thread calls forward.
 class Model {
  public:
@@ -53,6 +86,9 @@ class Model {
   /// of `batch.logit_tokens` to `logits`, [num_logits, vocab_size] fp32.
   virtual void forward(device::Stream& stream, const step::BatchView& batch, const CacheMemory& cache,
                        float* logits) = 0;
+
+  /// The draft model that was loaded with this one, or null. Part of the model; used by the thread that calls forward.
+  virtual DraftModel* draft_model() { return nullptr; }
 
   /// Null turns the tap off.
   void set_tap(ActivationTap tap) { tap_ = std::move(tap); }

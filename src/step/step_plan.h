@@ -24,6 +24,10 @@ struct SequenceStart {
   /// Prompt and, after a preemption, the tokens generated so far.
   std::shared_ptr<const std::vector<std::int32_t>> token_ids;
   std::int32_t num_prompt_tokens = 0;
+  /// The slot's first blocks hold this many tokens' content from a prefix hit. The first row may begin earlier, as far
+  /// as the model wants tokens replayed (kv_cache::CacheSpec); then it computes their state and leaves the blocks
+  /// alone.
+  std::int32_t num_cached_tokens = 0;
   std::shared_ptr<const SamplingParams> sampling;
   std::uint64_t seed = 0;                 // of this sequence; the draw counter is the output length
   std::int32_t num_prompt_logprobs = -1;  // -1: none
@@ -35,7 +39,7 @@ struct SequenceStart {
 /// [first_position, first_position + num_known_tokens), all of which the slot already holds.
 /// Continue (`num_known_tokens` == 0): compute the slot's last token and up to `max_draft_tokens`
 /// drafts that the executor's proposer appends. A row with `samples` draws the token that follows.
-/// Positions below `first_position` of a sequence's first row are prefix hits in its blocks.
+/// Positions below SequenceStart::num_cached_tokens are prefix hits in its blocks.
 struct SequenceRow {
   SlotId slot = 0;
   std::int32_t first_position = 0;    // of known tokens
