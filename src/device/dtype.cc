@@ -11,11 +11,13 @@ struct Row {
 };
 
 // In the order of the enumeration.
-constexpr std::array<Row, 16> kTable{{
+constexpr std::array<Row, 18> kTable{{
     {"F32", {1, 4}},
     {"F16", {1, 2}},
     {"BF16", {1, 2}},
     {"F8_E4M3", {1, 1}},
+    {"F8_E8M0", {1, 1}},
+    {"F4_E2M1", {2, 1}},
     {"I8", {1, 1}},
     {"I32", {1, 4}},
     {"I64", {1, 8}},

@@ -6,13 +6,16 @@
 
 namespace thalweg::device {
 
-/// Block-quantised types are GGML's, laid out as in a GGUF file. kF8E4M3 is OCP FP8 without scales;
-/// whoever holds such a tensor holds its scales beside it.
+/// Block-quantised types are GGML's, laid out as in a GGUF file. kF8E4M3 and kF4E2M1 are OCP's without scales; whoever
+/// holds such a tensor holds its scales beside it, often as kF8E8M0. Of the two codes in a byte of kF4E2M1 the low half
+/// comes first.
 enum class DType : std::uint8_t {
   kF32,
   kF16,
   kBF16,
   kF8E4M3,
+  kF8E8M0,
+  kF4E2M1,
   kI8,
   kI32,
   kI64,

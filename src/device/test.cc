@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -72,7 +73,9 @@ TEST(DType, RowBytes) {
   EXPECT_EQ(row_bytes(DType::kF32, 5), 20);
   EXPECT_EQ(row_bytes(DType::kQ4_1, 64), 40);
   EXPECT_EQ(row_bytes(DType::kQ6_K, 512), 420);
+  EXPECT_EQ(row_bytes(DType::kF4E2M1, 64), 32);
   EXPECT_EQ(dtype_name(DType::kQ6_K), "Q6_K");
+  EXPECT_EQ(dtype_name(DType::kF8E8M0), "F8_E8M0");
 }
 
 TEST(FloatTypes, HalfRoundTripsEveryCode) {
@@ -122,12 +125,67 @@ TEST(FloatTypes, EveryFp8Code) {
   }
 }
 
+TEST(FloatTypes, NarrowCodesRoundTrip) {
+  for (int i = 0; i < 256; ++i) {
+    const auto code = static_cast<std::uint8_t>(i);
+    EXPECT_EQ(f8_e4m3_from_float(float_from_f8_e4m3(code)), code);
+    EXPECT_EQ(f4_e2m1_from_float(float_from_f4_e2m1(code & 15)), code & 15);
+    if (i == 255) {
+      EXPECT_TRUE(std::isnan(float_from_f8_e8m0(code)));
+    } else {
+      EXPECT_EQ(float_from_f8_e8m0(code), std::ldexp(1.0F, i - 127));
+    }
+  }
+  const float grid[] = {0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F};
+  for (std::uint8_t code = 0; code < 8; ++code) {
+    EXPECT_EQ(float_from_f4_e2m1(code), grid[code]);
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(float_from_f4_e2m1(code | 8)),
+              std::bit_cast<std::uint32_t>(-grid[code]));  // -0 too
+  }
+}
+
+TEST(FloatTypes, NarrowCodesRoundToEvenAndSaturate) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  // Between any two neighbours: the middle goes to the even code, a hair off it to the nearer one.
+  for (std::uint8_t code = 0; code < 0x7e; ++code) {
+    const float middle = (float_from_f8_e4m3(code) + float_from_f8_e4m3(code + 1)) / 2;
+    EXPECT_EQ(f8_e4m3_from_float(middle), code + code % 2);
+    EXPECT_EQ(f8_e4m3_from_float(std::nextafter(middle, 0.0F)), code);
+    EXPECT_EQ(f8_e4m3_from_float(-std::nextafter(middle, infinity)), 0x80 | (code + 1));
+  }
+  for (std::uint8_t code = 0; code < 7; ++code) {
+    const float middle = (float_from_f4_e2m1(code) + float_from_f4_e2m1(code + 1)) / 2;
+    EXPECT_EQ(f4_e2m1_from_float(middle), code + code % 2);
+    EXPECT_EQ(f4_e2m1_from_float(std::nextafter(middle, 0.0F)), code);
+    EXPECT_EQ(f4_e2m1_from_float(-std::nextafter(middle, infinity)), 8 | (code + 1));
+  }
+  for (const float large : {449.0F, 464.0F, 1e30F, infinity}) {
+    EXPECT_EQ(f8_e4m3_from_float(large), 0x7e);
+    EXPECT_EQ(f8_e4m3_from_float(-large), 0xfe);
+    EXPECT_EQ(f4_e2m1_from_float(-large), 15);
+  }
+  EXPECT_EQ(f8_e4m3_from_float(nan) & 0x7f, 0x7f);
+  EXPECT_EQ(f4_e2m1_from_float(nan) & 7, 7);
+}
+
+TEST(FloatTypes, E8m0RoundsUp) {
+  for (int exponent = -126; exponent < 127; ++exponent) {
+    const float power = std::ldexp(1.0F, exponent);
+    EXPECT_EQ(f8_e8m0_ceil(power), exponent + 127);
+    EXPECT_EQ(f8_e8m0_ceil(std::nextafter(power, 2 * power)), exponent + 128);
+  }
+  EXPECT_EQ(f8_e8m0_ceil(std::numeric_limits<float>::max()), 255);
+  EXPECT_EQ(f8_e8m0_ceil(std::numeric_limits<float>::infinity()), 255);
+  EXPECT_EQ(f8_e8m0_ceil(std::numeric_limits<float>::quiet_NaN()), 255);
+}
+
 TEST(CpuLevel, EnvironmentLowersButNeverRaises) {
   unsetenv("THALWEG_CPU_LEVEL");
   const CpuLevel widest = detect_cpu_level();
   setenv("THALWEG_CPU_LEVEL", "reference", 1);
   EXPECT_EQ(detect_cpu_level(), CpuLevel::kReference);
-  setenv("THALWEG_CPU_LEVEL", "amx", 1);
+  setenv("THALWEG_CPU_LEVEL", "avx512_vnni", 1);
   EXPECT_EQ(detect_cpu_level(), widest);
   setenv("THALWEG_CPU_LEVEL", "sse9", 1);
   EXPECT_EQ(detect_cpu_level(), widest);
