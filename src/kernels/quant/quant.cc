@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <limits>
 
 #include "base/check.h"
@@ -14,9 +15,12 @@ namespace {
 // Ten microseconds or more of one thread; less is not worth waking others for.
 constexpr std::int64_t kElementsPerTask = 32 * 1024;
 
+constexpr std::int32_t kSign = std::numeric_limits<std::int32_t>::min();
+
 // What the formats differ in. Divisions by powers of two are exact, so one loop serves all of them.
 
 struct F8Block32 {
+  using Code = device::F8E4M3;
   static constexpr std::int64_t kGroup = 32;
   static constexpr std::int64_t kCodeBytes = 32;  // of a group
   static std::uint8_t scale_code(float max) { return device::f8_e8m0_ceil(std::max(max, 1e-4F) * (1.0F / 448.0F)); }
@@ -26,6 +30,7 @@ struct F8Block32 {
 };
 
 struct F4Block32 {
+  using Code = device::F4E2M1;
   static constexpr std::int64_t kGroup = 32;
   static constexpr std::int64_t kCodeBytes = 16;
   static std::uint8_t scale_code(float max) { return device::f8_e8m0_ceil(std::max(max, 0x6p-126F) * (1.0F / 6.0F)); }
@@ -35,6 +40,7 @@ struct F4Block32 {
 };
 
 struct F4Block16 {
+  using Code = device::F4E2M1;
   static constexpr std::int64_t kGroup = 16;
   static constexpr std::int64_t kCodeBytes = 8;
   static std::uint8_t scale_code(float max) { return device::f8_e4m3_from_float(std::max(max, 0x6p-9F) / 6.0F); }
@@ -43,18 +49,50 @@ struct F4Block16 {
   static float decode(std::uint8_t code) { return device::float_from_f4_e2m1(code); }
 };
 
-/// Calls body(Format()) with the constants of the format.
+bool is_plain(QuantFormat format) {
+  return format == QuantFormat::kF32 || format == QuantFormat::kF16 || format == QuantFormat::kBF16;
+}
+
+/// Calls body(Format()) with the constants of a format that has scales.
 template <typename Body>
 auto with_format(QuantFormat format, Body body) {
-  switch (format) {
-    case QuantFormat::kF8Block32:
-      return body(F8Block32());
-    case QuantFormat::kF4Block32:
-      return body(F4Block32());
-    case QuantFormat::kF4Block16:
-      break;
-  }
+  if (format == QuantFormat::kF8Block32) return body(F8Block32());
+  if (format == QuantFormat::kF4Block32) return body(F4Block32());
+  CHECK(format == QuantFormat::kF4Block16);
   return body(F4Block16());
+}
+
+void store_plain(QuantFormat format, const float* x, std::int64_t num_cols, std::byte* out) {
+  if (format == QuantFormat::kF32) {
+    std::memcpy(out, x, static_cast<std::size_t>(num_cols) * sizeof(float));
+    return;
+  }
+  const bool is_f16 = format == QuantFormat::kF16;
+  for (std::int64_t i = 0; i < num_cols; ++i) {
+    const std::uint16_t code = is_f16 ? device::f16_from_float(x[i]) : device::bf16_from_float(x[i]);
+    std::memcpy(out + 2 * i, &code, sizeof(code));
+  }
+}
+
+void load_plain(QuantFormat format, const std::byte* row, std::int64_t num_cols, float* out) {
+  if (format == QuantFormat::kF32) {
+    std::memcpy(out, row, static_cast<std::size_t>(num_cols) * sizeof(float));
+    return;
+  }
+  const bool is_f16 = format == QuantFormat::kF16;
+  for (std::int64_t i = 0; i < num_cols; ++i) {
+    std::uint16_t code = 0;
+    std::memcpy(&code, row + 2 * i, sizeof(code));
+    out[i] = is_f16 ? device::float_from_f16(code) : device::float_from_bf16(code);
+  }
+}
+
+void round_plain(QuantFormat format, const float* x, std::int64_t num_cols, float* out) {
+  for (std::int64_t i = 0; i < num_cols; ++i) {
+    std::byte stored[sizeof(float)];
+    store_plain(format, x + i, 1, stored);
+    load_plain(format, stored, 1, out + i);
+  }
 }
 
 /// The largest magnitude of a group; NaN when the group holds one or an infinity. As integers, so that NaN compares.
@@ -100,7 +138,11 @@ template <typename Format>
 void fake_quantize_group(const float* x, float* out) {
   const float scale = Format::scale(Format::scale_code(max_magnitude<Format::kGroup>(x)));
   float values[Format::kGroup];  // not `out`, which may be x
-  for (std::int64_t i = 0; i < Format::kGroup; ++i) values[i] = Format::decode(Format::encode(x[i] / scale)) * scale;
+  for (std::int64_t i = 0; i < Format::kGroup; ++i) {
+    const auto quotient = std::bit_cast<std::int32_t>(x[i] / scale);
+    const auto magnitude = std::bit_cast<std::int32_t>(Format::Code::round(quotient & 0x7fffffff));
+    values[i] = std::bit_cast<float>(magnitude | (quotient & kSign)) * scale;
+  }
   std::copy_n(values, Format::kGroup, out);
 }
 
@@ -113,10 +155,12 @@ void fake_quantize_row(const float* x, std::int64_t num_cols, float* out) {
 }  // namespace
 
 std::int32_t quant_group(QuantFormat format) {
+  if (is_plain(format)) return 1;
   return with_format(format, []<typename Format>(Format) { return static_cast<std::int32_t>(Format::kGroup); });
 }
 
 std::int64_t quant_row_bytes(QuantFormat format, std::int64_t num_cols) {
+  if (is_plain(format)) return num_cols * (format == QuantFormat::kF32 ? 4 : 2);
   return with_format(format, [&]<typename Format>(Format) {
     CHECK_EQ(num_cols % Format::kGroup, 0);
     return num_cols / Format::kGroup * (Format::kCodeBytes + 1);
@@ -124,6 +168,7 @@ std::int64_t quant_row_bytes(QuantFormat format, std::int64_t num_cols) {
 }
 
 void quantize_row(QuantFormat format, const float* x, std::int64_t num_cols, std::byte* out) {
+  if (is_plain(format)) return store_plain(format, x, num_cols, out);
   with_format(format, [&]<typename Format>(Format) {
     CHECK_EQ(num_cols % Format::kGroup, 0);
     const std::int64_t num_groups = num_cols / Format::kGroup;
@@ -135,6 +180,7 @@ void quantize_row(QuantFormat format, const float* x, std::int64_t num_cols, std
 }
 
 void dequantize_row(QuantFormat format, const std::byte* row, std::int64_t num_cols, float* out) {
+  if (is_plain(format)) return load_plain(format, row, num_cols, out);
   with_format(format, [&]<typename Format>(Format) {
     CHECK_EQ(num_cols % Format::kGroup, 0);
     const std::int64_t num_groups = num_cols / Format::kGroup;
@@ -146,6 +192,7 @@ void dequantize_row(QuantFormat format, const std::byte* row, std::int64_t num_c
 }
 
 void fake_quantize_row(QuantFormat format, const float* x, std::int64_t num_cols, float* out) {
+  if (is_plain(format)) return round_plain(format, x, num_cols, out);
   with_format(format, [&]<typename Format>(Format) { fake_quantize_row<Format>(x, num_cols, out); });
 }
 
