@@ -18,9 +18,13 @@ enum class QuantFormat : std::uint8_t {
   kF8Block32,  // E4M3 codes, a UE8M0 scale per 32: activations ("A8") and window rows
   kF4Block32,  // E2M1 codes, a UE8M0 scale per 32: index queries and keys ("FP4-U")
   kF4Block16,  // E2M1 codes, an E4M3 scale per 16: compressed latents ("FP4-N")
+  // Plain floats without scales, for rows of the same kind in caches that are not quantised.
+  kF32,
+  kF16,
+  kBF16,
 };
 
-/// Channels that share a scale.
+/// Channels that share a scale; 1 for plain floats.
 std::int32_t quant_group(QuantFormat format);
 /// Bytes of one stored row: all codes (FP4: two per byte, the low nibble is the even channel), then all scales.
 /// Precondition: whole groups.

@@ -53,13 +53,9 @@ double power_of_two_not_below(float value) {
 }
 
 double expected_scale(QuantFormat format, float max) {
-  switch (format) {
-    case QuantFormat::kF8Block32:
-      return power_of_two_not_below(std::max(max, 1e-4F) * (1.0F / 448.0F));
-    case QuantFormat::kF4Block32:
-      return power_of_two_not_below(std::max(max, std::ldexp(6.0F, -126)) * (1.0F / 6.0F));
-    case QuantFormat::kF4Block16:
-      break;
+  if (format == QuantFormat::kF8Block32) return power_of_two_not_below(std::max(max, 1e-4F) * (1.0F / 448.0F));
+  if (format == QuantFormat::kF4Block32) {
+    return power_of_two_not_below(std::max(max, std::ldexp(6.0F, -126)) * (1.0F / 6.0F));
   }
   return nearest(f8_grid(), std::max(max, std::ldexp(6.0F, -9)) / 6.0F);
 }
@@ -259,6 +255,21 @@ TEST(Quant, StoringAndReadingIsFakeQuantisation) {
     std::vector<float> x = normal_values(std::size_t{64} * 64, 3);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] *= std::ldexp(1.0F, static_cast<int>(i / 64) - 32);
     EXPECT_TRUE(same_bits(stored_and_read(format, x), fake_quantized(format, x))) << static_cast<int>(format);
+  }
+}
+
+TEST(Quant, PlainRowsAreRoundedToTheirType) {
+  const std::vector<float> x = normal_values(21, 11);  // any number of channels
+  for (const QuantFormat format : {QuantFormat::kF32, QuantFormat::kF16, QuantFormat::kBF16}) {
+    std::vector<float> expected;
+    for (const float value : x) {
+      expected.push_back(format == QuantFormat::kF32   ? value
+                         : format == QuantFormat::kF16 ? device::float_from_f16(device::f16_from_float(value))
+                                                       : device::float_from_bf16(device::bf16_from_float(value)));
+    }
+    EXPECT_TRUE(same_bits(stored_and_read(format, x), expected)) << static_cast<int>(format);
+    EXPECT_TRUE(same_bits(fake_quantized(format, x), expected)) << static_cast<int>(format);
+    EXPECT_EQ(quant_row_bytes(format, 21), format == QuantFormat::kF32 ? 84 : 42);
   }
 }
 
