@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "sampling/race.h"
 #include "sampling/select.h"
 
 namespace thalweg::sampling {
@@ -44,7 +45,7 @@ double weigh_candidates(const DrawParams& params, float max, RowScratch& scratch
 }
 
 /// Shortens sorted candidates to the first whose running sum reaches `target`.
-double cut_candidates(double target, RowScratch& scratch) {
+void cut_candidates(double target, RowScratch& scratch) {
   double sum = 0.0;
   std::size_t num_kept = 0;
   while (num_kept < scratch.candidates.size()) {
@@ -52,46 +53,22 @@ double cut_candidates(double target, RowScratch& scratch) {
     if (sum >= target) break;
   }
   scratch.candidates.resize(num_kept);
-  return sum;
+  scratch.candidate_weights.resize(num_kept);
 }
 
-std::int32_t pick_candidate(double sum, double u, const RowScratch& scratch) {
-  double rest = u * sum;
-  for (std::size_t i = 0; i + 1 < scratch.candidates.size(); ++i) {
-    if (rest < scratch.candidate_weights[i]) return scratch.candidates[i].id;
-    rest -= scratch.candidate_weights[i];
+/// What candidates add to their blocks' sums.
+void sum_candidates(std::size_t num_blocks, RowScratch& scratch) {
+  scratch.sums.assign(num_blocks, 0.0F);
+  for (std::size_t i = 0; i < scratch.candidates.size(); ++i) {
+    scratch.sums[static_cast<std::size_t>(scratch.candidates[i].id / kRowBlock)] +=
+        static_cast<float>(scratch.candidate_weights[i]);
   }
-  return scratch.candidates.back().id;
 }
 
 double sum_of(std::span<const float> sums) {
   double total = 0.0;
   for (const float sum : sums) total += sum;
   return total;
-}
-
-/// Picks by the running sum of weights in the order of ids. Rounding may leave a rest behind the last
-/// weight; then that one is picked.
-std::int32_t pick_weight(double u, const RowScratch& scratch, std::int32_t n) {
-  double rest = u * sum_of(scratch.sums);
-  std::int32_t block = -1;
-  for (std::int32_t b = 0; b < static_cast<std::int32_t>(scratch.sums.size()); ++b) {
-    const double sum = scratch.sums[static_cast<std::size_t>(b)];
-    if (sum <= 0.0) continue;
-    block = b;
-    if (rest < sum) break;
-    rest -= sum;
-  }
-  std::int32_t id = -1;
-  const std::int32_t end = std::min(n, (block + 1) * kRowBlock);
-  for (std::int32_t i = block * kRowBlock; i < end; ++i) {
-    const double weight = scratch.weights[static_cast<std::size_t>(i)];
-    if (weight <= 0.0) continue;
-    id = i;
-    if (rest < weight) break;
-    rest -= weight;
-  }
-  return id;
 }
 
 /// Values whose weights sum to less than `target` from `high` on, and to at least it from `low` on.
@@ -158,7 +135,7 @@ void cut_row(const RowLoops& loops, std::span<const float> row, float max, doubl
 
 }  // namespace
 
-std::int32_t draw_from_candidates(const DrawParams& params, double u, RowScratch& scratch) {
+Kept filter_candidates(const DrawParams& params, RowScratch& scratch) {
   auto& candidates = scratch.candidates;
   if (params.top_k > 0) {
     keep_top(candidates, params.top_k);
@@ -167,23 +144,22 @@ std::int32_t draw_from_candidates(const DrawParams& params, double u, RowScratch
   }
   float max = candidates.front().logit;
   for (const Candidate& candidate : candidates) max = std::max(max, candidate.logit);
-  double sum = weigh_candidates(params, max, scratch);
-  if (params.top_p < 1.0F) sum = cut_candidates(params.top_p * sum, scratch);
-  return pick_candidate(sum, u, scratch);
+  const double sum = weigh_candidates(params, max, scratch);
+  if (params.top_p < 1.0F) cut_candidates(params.top_p * sum, scratch);
+  return Kept::kCandidates;
 }
 
-std::int32_t draw_from_row(const RowLoops& loops, std::span<const float> row, const DrawParams& params, double u,
-                           RowScratch& scratch) {
+Kept filter_row(const RowLoops& loops, std::span<const float> row, const DrawParams& params, RowScratch& scratch) {
   const auto n = static_cast<std::int32_t>(row.size());
   if (params.top_k > 0 && params.top_k < n) {
     select_top(row, scratch.maxima, params.top_k, scratch.order, scratch.candidates);
-    return draw_from_candidates(params, u, scratch);
+    return filter_candidates(params, scratch);
   }
   const float max = *std::max_element(scratch.maxima.begin(), scratch.maxima.end());
   scratch.weights.resize(row.size());
   scratch.sums.resize(scratch.maxima.size());
   loops.weigh(row.data(), n, max, scale_of(params), min_weight_of(params), scratch.weights.data(), scratch.sums.data());
-  if (params.top_p >= 1.0F) return pick_weight(u, scratch, n);
+  if (params.top_p >= 1.0F) return Kept::kRow;
 
   const double target = params.top_p * sum_of(scratch.sums);
   // A trained model's mass sits in few values, so a small guess mostly holds all that can be kept.
@@ -194,10 +170,35 @@ std::int32_t draw_from_row(const RowLoops& loops, std::span<const float> row, co
     collect(row, scratch.maxima, threshold, kInfinity, scratch.candidates);
     std::sort(scratch.candidates.begin(), scratch.candidates.end(), better);
     weigh_candidates(params, max, scratch);
-    return pick_candidate(cut_candidates(target, scratch), u, scratch);
+    cut_candidates(target, scratch);
+    return Kept::kCandidates;
   }
   cut_row(loops, row, max, target, scratch);
-  return pick_weight(u, scratch, n);
+  return Kept::kRow;
+}
+
+std::int32_t draw_kept(Kept kept, const DrawKey& key, RowScratch& scratch) {
+  if (kept == Kept::kRow) return race_row(key, scratch.weights, scratch.sums);
+  sum_candidates(scratch.maxima.size(), scratch);
+  const auto block = static_cast<std::int32_t>(race_blocks(key, scratch.sums));
+  Race ids(key);
+  for (std::size_t i = 0; i < scratch.candidates.size(); ++i) {
+    const std::int32_t id = scratch.candidates[i].id;
+    if (id / kRowBlock == block) ids.enter(static_cast<std::uint32_t>(id), scratch.candidate_weights[i]);
+  }
+  return static_cast<std::int32_t>(ids.winner());
+}
+
+double spread_kept(Kept kept, std::int32_t n, RowScratch& scratch) {
+  if (kept == Kept::kCandidates) {
+    sum_candidates(scratch.maxima.size(), scratch);
+    scratch.weights.assign(static_cast<std::size_t>(n), 0.0F);
+    for (std::size_t i = 0; i < scratch.candidates.size(); ++i) {
+      scratch.weights[static_cast<std::size_t>(scratch.candidates[i].id)] =
+          static_cast<float>(scratch.candidate_weights[i]);
+    }
+  }
+  return sum_of(scratch.sums);
 }
 
 }  // namespace thalweg::sampling

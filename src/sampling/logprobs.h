@@ -16,7 +16,7 @@ inline constexpr float kLowestLogprob = -9999.0F;
 /// One row's normalisation. Ties rank by the lower id, so ranks are unique and `top` is in their order.
 class RowLogprobs {
  public:
-  /// `scratch.maxima` holds the row's block maxima. Same precondition as draw_from_row.
+  /// `scratch.maxima` holds the row's block maxima. Same precondition as filter_row.
   RowLogprobs(const RowLoops& loops, std::span<const float> row, const RowScratch& scratch);
 
   TokenLogprob token(std::int32_t id) const;

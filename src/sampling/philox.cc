@@ -19,9 +19,13 @@ std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> counter,
   return counter;
 }
 
-double uniform(std::uint64_t seed, std::uint64_t position, DrawPurpose purpose) {
-  const auto words =
-      philox4x32_10({low(position), high(position), static_cast<std::uint32_t>(purpose), 0}, {low(seed), high(seed)});
+std::array<std::uint32_t, 4> random_words(const DrawKey& key, std::uint32_t group) {
+  const std::uint32_t stream = static_cast<std::uint32_t>(key.purpose) + key.offset;
+  return philox4x32_10({low(key.position), high(key.position), stream, group}, {low(key.seed), high(key.seed)});
+}
+
+double uniform(const DrawKey& key) {
+  const auto words = random_words(key, 0);
   const std::uint64_t bits = (std::uint64_t{words[0]} << 32) | words[1];
   return static_cast<double>(bits >> 11) * 0x1.0p-53;
 }

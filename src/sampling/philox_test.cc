@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <vector>
 
 namespace thalweg::sampling {
@@ -25,8 +26,8 @@ TEST(Philox, UniformIsUniformAcrossSeedsAndPositions) {
     std::vector<int> bins(64, 0);
     constexpr int kDraws = 64000;
     for (int i = 0; i < kDraws; ++i) {
-      const double u = by_seed ? uniform(static_cast<std::uint64_t>(i), 0, DrawPurpose::kToken)
-                               : uniform(42, static_cast<std::uint64_t>(i), DrawPurpose::kToken);
+      const double u = by_seed ? uniform({static_cast<std::uint64_t>(i), 0, DrawPurpose::kToken})
+                               : uniform({42, static_cast<std::uint64_t>(i), DrawPurpose::kToken});
       ASSERT_GE(u, 0.0);
       ASSERT_LT(u, 1.0);
       ++bins[static_cast<std::size_t>(u * 64)];
@@ -37,11 +38,21 @@ TEST(Philox, UniformIsUniformAcrossSeedsAndPositions) {
   }
 }
 
+TEST(Philox, PurposesAndGroupsAreIndependent) {
+  std::set<std::uint32_t> seen;
+  for (std::uint32_t group = 0; group < 8; ++group) {
+    for (const std::uint32_t offset : {0U, 1U, 2U}) {
+      for (const std::uint32_t word : random_words({5, 9, DrawPurpose::kDraft, offset}, group)) seen.insert(word);
+    }
+  }
+  EXPECT_EQ(seen.size(), 8U * 3U * 4U);
+}
+
 TEST(Philox, NumberDependsOnSeedAndPositionAlone) {
-  EXPECT_EQ(uniform(7, 3, DrawPurpose::kToken), uniform(7, 3, DrawPurpose::kToken));
-  EXPECT_NE(uniform(7, 3, DrawPurpose::kToken), uniform(7, 4, DrawPurpose::kToken));
-  EXPECT_NE(uniform(7, 3, DrawPurpose::kToken), uniform(8, 3, DrawPurpose::kToken));
-  EXPECT_NE(uniform(7, 3, DrawPurpose::kToken), uniform(7 + (1ULL << 32), 3, DrawPurpose::kToken));
+  EXPECT_EQ(uniform({7, 3, DrawPurpose::kToken}), uniform({7, 3, DrawPurpose::kToken}));
+  EXPECT_NE(uniform({7, 3, DrawPurpose::kToken}), uniform({7, 4, DrawPurpose::kToken}));
+  EXPECT_NE(uniform({7, 3, DrawPurpose::kToken}), uniform({8, 3, DrawPurpose::kToken}));
+  EXPECT_NE(uniform({7, 3, DrawPurpose::kToken}), uniform({7 + (1ULL << 32), 3, DrawPurpose::kToken}));
 }
 
 }  // namespace

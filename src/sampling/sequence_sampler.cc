@@ -102,26 +102,35 @@ float SequenceSampler::penalised(float logit, const SeenToken& seen) const {
   return logit - (params_->frequency_penalty * static_cast<float>(seen.num_outputs) + params_->presence_penalty);
 }
 
-std::optional<std::int32_t> SequenceSampler::choose(const RowLoops& loops, std::span<const float> row,
-                                                    std::int64_t num_outputs, RowScratch& scratch) const {
-  const DrawParams params{params_->temperature, params_->top_k, params_->top_p, params_->min_p};
-  const auto u = [&] { return uniform(seed_, static_cast<std::uint64_t>(num_outputs), DrawPurpose::kToken); };
-  if (all_allowed_) {
-    return is_greedy() ? arg_max(row, scratch.maxima) : draw_from_row(loops, row, params, u(), scratch);
-  }
+/// The allowed ids that are not masked, as candidates; false if none is left.
+bool SequenceSampler::list_allowed(std::span<const float> row, RowScratch& scratch) const {
   scratch.candidates.clear();
   for (const std::int32_t id : allowed_) {
     const float logit = row[static_cast<std::size_t>(id)];
     if (logit != kMinusInfinity) scratch.candidates.push_back({logit, id});
   }
-  if (scratch.candidates.empty()) return std::nullopt;
-  if (is_greedy()) return std::min_element(scratch.candidates.begin(), scratch.candidates.end(), better)->id;
-  return draw_from_candidates(params, u(), scratch);
+  return !scratch.candidates.empty();
 }
 
-std::optional<std::int32_t> SequenceSampler::draw(const RowLoops& loops, std::span<float> row,
-                                                  std::span<const std::int32_t> tokens, RowScratch& scratch,
-                                                  TokenLogprobs* logprobs) const {
+std::optional<std::int32_t> SequenceSampler::best(std::span<const float> row, RowScratch& scratch) const {
+  if (all_allowed_) return arg_max(row, scratch.maxima);
+  if (!list_allowed(row, scratch)) return std::nullopt;
+  return std::min_element(scratch.candidates.begin(), scratch.candidates.end(), better)->id;
+}
+
+std::optional<Kept> SequenceSampler::filter(const RowLoops& loops, std::span<const float> row,
+                                            RowScratch& scratch) const {
+  const DrawParams params{params_->temperature, params_->top_k, params_->top_p, params_->min_p};
+  if (all_allowed_) return filter_row(loops, row, params, scratch);
+  if (!list_allowed(row, scratch)) return std::nullopt;
+  return filter_candidates(params, scratch);
+}
+
+/// Calls `pick` on the row as the wishes of the request have changed it.
+template <typename Pick>
+std::optional<std::int32_t> SequenceSampler::edit_and_pick(const RowLoops& loops, std::span<float> row,
+                                                           std::span<const std::int32_t> tokens, RowScratch& scratch,
+                                                           TokenLogprobs* logprobs, Pick&& pick) const {
   const std::int64_t num_outputs = static_cast<std::int64_t>(tokens.size()) - num_prompt_tokens_;
   const bool edited = edits(num_outputs);
   std::optional<RowLogprobs> raw;
@@ -135,7 +144,7 @@ std::optional<std::int32_t> SequenceSampler::draw(const RowLoops& loops, std::sp
     if (edited) edit(row, tokens, num_outputs, scratch);
     if (!scan_row(loops, row, scratch)) return std::nullopt;
   }
-  const std::optional<std::int32_t> token = choose(loops, row, num_outputs, scratch);
+  const std::optional<std::int32_t> token = pick();
   if (raw && token) {
     if (edited) {
       for (auto at = scratch.originals.rbegin(); at != scratch.originals.rend(); ++at) {
@@ -145,6 +154,28 @@ std::optional<std::int32_t> SequenceSampler::draw(const RowLoops& loops, std::sp
     logprobs->chosen = raw->token(*token);
   }
   return token;
+}
+
+std::optional<std::int32_t> SequenceSampler::draw(const RowLoops& loops, std::span<float> row,
+                                                  std::span<const std::int32_t> tokens, RowScratch& scratch,
+                                                  TokenLogprobs* logprobs) const {
+  return edit_and_pick(loops, row, tokens, scratch, logprobs, [&]() -> std::optional<std::int32_t> {
+    if (is_greedy()) return best(row, scratch);
+    const std::optional<Kept> kept = filter(loops, row, scratch);
+    if (!kept) return std::nullopt;
+    return draw_kept(*kept, key(tokens.size(), DrawPurpose::kToken), scratch);
+  });
+}
+
+std::optional<std::int32_t> SequenceSampler::draw_with(const RowLoops& loops, std::span<float> row,
+                                                       std::span<const std::int32_t> tokens, RowScratch& scratch,
+                                                       TokenLogprobs* logprobs, const Choose& choose) const {
+  CHECK(!is_greedy());
+  return edit_and_pick(loops, row, tokens, scratch, logprobs, [&]() -> std::optional<std::int32_t> {
+    const std::optional<Kept> kept = filter(loops, row, scratch);
+    if (!kept) return std::nullopt;
+    return choose(scratch, spread_kept(*kept, static_cast<std::int32_t>(row.size()), scratch));
+  });
 }
 
 }  // namespace thalweg::sampling
