@@ -78,6 +78,9 @@ bool tw_tokenizer_encode(const tw_tokenizer* tokenizer, tw_slice text, bool add_
 /* The id of a token by its name in the file; -1 when there is none. */
 int32_t tw_tokenizer_find(const tw_tokenizer* tokenizer, tw_slice token);
 
+/* Per token (its bytes, in id order) the class that Engram tables hash it by, numbered by first appearance. */
+bool tw_engram_classes(const tw_slice* tokens, size_t num_tokens, tw_ids* classes, tw_buffer* error);
+
 /* ---- chat template ---- */
 
 typedef struct TwTemplate tw_template;

@@ -2,6 +2,7 @@
 //! reports them as errors.
 
 mod border;
+mod engram_classes;
 mod line_editor;
 mod merge_model;
 mod metrics;

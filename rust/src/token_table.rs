@@ -80,6 +80,22 @@ pub fn byte_of_char(c: char) -> Option<u8> {
     }
 }
 
+/// The inverse of `byte_of_char`.
+fn char_of_byte(byte: u8) -> char {
+    let code = match byte {
+        0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF => byte as u32,
+        0x00..=0x20 => 0x100 + byte as u32,
+        0x7F..=0xA0 => 0x121 + (byte - 0x7F) as u32,
+        0xAD => 0x143,
+    };
+    char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
+/// Appends what a byte-level vocabulary calls the token of `bytes`.
+pub fn append_byte_level_name(bytes: &[u8], out: &mut String) {
+    out.extend(bytes.iter().map(|byte| char_of_byte(*byte)));
+}
+
 /// Appends the bytes of a byte-level token; a token with a character outside the alphabet stands for
 /// its own UTF-8.
 pub fn append_byte_level(token: &[u8], out: &mut Vec<u8>) {
