@@ -161,23 +161,33 @@ TEST(KvBlocks, RandomHoldersKeepTheInvariants) {
   EXPECT_GT(blocks.num_cached(), 0);
 }
 
-TEST(FirstTokenAfterHit, LeavesOneTokenAndCutsToGranules) {
+TEST(CutHit, LeavesOneTokenAndTakesWholeBlocksAndGranules) {
   CacheSpec spec;
   spec.block_size = 16;
-  EXPECT_EQ(first_token_after_hit(spec, 0, 100), 0);
-  EXPECT_EQ(first_token_after_hit(spec, 64, 100), 64);
-  EXPECT_EQ(first_token_after_hit(spec, 64, 64), 48);
-  EXPECT_EQ(first_token_after_hit(spec, 64, 65), 64);
-  EXPECT_EQ(first_token_after_hit(spec, 16, 1), 0);
+  spec.replay_tokens = 140;  // changes nothing: the blocks of the whole hit are shared
+  EXPECT_EQ(cut_hit(spec, 0, 100), 0);
+  EXPECT_EQ(cut_hit(spec, 64, 100), 64);
+  EXPECT_EQ(cut_hit(spec, 63, 100), 48);
+  EXPECT_EQ(cut_hit(spec, 64, 64), 48);
+  EXPECT_EQ(cut_hit(spec, 64, 65), 64);
+  EXPECT_EQ(cut_hit(spec, 16, 1), 0);
   spec.hit_granularity = 128;
-  EXPECT_EQ(first_token_after_hit(spec, 160, 1000), 128);
-  EXPECT_EQ(first_token_after_hit(spec, 112, 1000), 0);
-  spec.replay_tokens = 140;
-  EXPECT_EQ(first_token_after_hit(spec, 160, 1000), 0);
-  EXPECT_EQ(first_token_after_hit(spec, 640, 1000), 384);
-  spec.hit_granularity = 1;
+  EXPECT_EQ(cut_hit(spec, 160, 1000), 128);
+  EXPECT_EQ(cut_hit(spec, 112, 1000), 0);
+  spec.hit_granularity = 24;
+  EXPECT_EQ(cut_hit(spec, 112, 1000), 96);
+  EXPECT_EQ(cut_hit(spec, 112, 96), 48);
+}
+
+TEST(FirstTokenAfterHit, BeginsTheReplayBeforeTheEnd) {
+  CacheSpec spec;
+  EXPECT_EQ(first_token_after_hit(spec, 0), 0);
+  EXPECT_EQ(first_token_after_hit(spec, 64), 64);
   spec.replay_tokens = 10;
-  EXPECT_EQ(first_token_after_hit(spec, 64, 100), 48);
+  EXPECT_EQ(first_token_after_hit(spec, 64), 54) << "not cut to blocks";
+  spec.replay_tokens = 140;
+  EXPECT_EQ(first_token_after_hit(spec, 640), 500);
+  EXPECT_EQ(first_token_after_hit(spec, 128), 0);
 }
 
 }  // namespace

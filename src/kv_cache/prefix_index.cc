@@ -52,12 +52,14 @@ void PrefixIndex::check_invariants() const {
   CHECK_EQ(num_known, block_of_.size());
 }
 
-std::int32_t first_token_after_hit(const CacheSpec& spec, std::int64_t num_hit_tokens, std::int64_t num_tokens) {
-  const std::int64_t granule = std::max(spec.hit_granularity, 1);
-  std::int64_t end = std::min(num_hit_tokens, num_tokens - 1);
-  end -= end % granule;
-  const std::int64_t first = std::max<std::int64_t>(end - spec.replay_tokens, 0);
-  return static_cast<std::int32_t>(first - first % std::lcm<std::int64_t>(granule, spec.block_size));
+std::int32_t cut_hit(const CacheSpec& spec, std::int64_t num_hit_tokens, std::int64_t num_tokens) {
+  const std::int64_t granule = std::lcm<std::int64_t>(std::max(spec.hit_granularity, 1), spec.block_size);
+  const std::int64_t end = std::min(num_hit_tokens, num_tokens - 1);
+  return static_cast<std::int32_t>(end - end % granule);
+}
+
+std::int32_t first_token_after_hit(const CacheSpec& spec, std::int32_t num_cached_tokens) {
+  return std::max(num_cached_tokens - spec.replay_tokens, 0);
 }
 
 }  // namespace thalweg::kv_cache

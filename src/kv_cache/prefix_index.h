@@ -44,10 +44,12 @@ class PrefixIndex {
   std::vector<Entry> entries_;  // by block
 };
 
-/// Where computing starts after a hit of `num_hit_tokens` for a sequence of `num_tokens`: at least
-/// one token is left to compute, the hit is cut to the model's granularity, the tokens that the model
-/// wants replayed are taken off, and the rest is cut to whole blocks and granules. Tokens before it
-/// are never written again, so a shared block has one writer in its life.
-std::int32_t first_token_after_hit(const CacheSpec& spec, std::int64_t num_hit_tokens, std::int64_t num_tokens);
+/// How much of a hit of `num_hit_tokens` a sequence of `num_tokens` takes: whole blocks and granules, and at least one
+/// token is left to compute. Positions before its end are never written again, so a shared block has one writer in its
+/// life.
+std::int32_t cut_hit(const CacheSpec& spec, std::int64_t num_hit_tokens, std::int64_t num_tokens);
+
+/// Where computing starts after a hit that `cut_hit` has cut: the model's replay before its end, for the state alone.
+std::int32_t first_token_after_hit(const CacheSpec& spec, std::int32_t num_cached_tokens);
 
 }  // namespace thalweg::kv_cache

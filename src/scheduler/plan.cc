@@ -199,7 +199,7 @@ void Scheduler::start(Sequence& sequence, const PrefixHit& hit, OpenPlan& open) 
   blocks_.adopt(sequence, hit);
   sequence.num_published_blocks = sequence.blocks.size();
   sequence.num_start_tokens = sequence.num_known_tokens();
-  sequence.num_computed_tokens = hit.first_token;
+  sequence.num_computed_tokens = kv_cache::first_token_after_hit(kv_.spec(), hit.num_cached_tokens);
   if (!sequence.started) sequence.prompt_logprobs.clear();  // of an attempt that was preempted
 
   step::SequenceStart start;
@@ -213,6 +213,7 @@ void Scheduler::start(Sequence& sequence, const PrefixHit& hit, OpenPlan& open) 
     start.token_ids = std::move(token_ids);
   }
   start.num_prompt_tokens = sequence.num_prompt_tokens();
+  start.num_cached_tokens = hit.num_cached_tokens;
   start.sampling = request.sampling;
   start.seed = sequence.seed;
   start.num_prompt_logprobs = sequence.wants_prompt_logprobs() && !sequence.started ? request.num_prompt_logprobs : -1;
@@ -221,7 +222,7 @@ void Scheduler::start(Sequence& sequence, const PrefixHit& hit, OpenPlan& open) 
   if (!sequence.scheduled_s) {
     sequence.scheduled_s = open.now;
     if (!request.prompt_submitted) {  // not one that shares what another has computed
-      request.num_cached_tokens = hit.from_prefix_cache ? hit.first_token : 0;
+      request.num_cached_tokens = hit.from_prefix_cache ? hit.num_cached_tokens : 0;
       totals_.num_prefix_query_tokens += static_cast<std::uint64_t>(sequence.num_prompt_tokens());
       totals_.num_prefix_hit_tokens += static_cast<std::uint64_t>(request.num_cached_tokens);
     }

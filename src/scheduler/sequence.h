@@ -47,7 +47,7 @@ struct Sequence {
   std::size_t num_sent_blocks = 0;        // of `blocks`, told to the executor
   std::size_t num_published_blocks = 0;   // of `blocks`, offered to the prefix index
   std::int32_t num_start_tokens = 0;      // given to the executor at the start
-  std::int32_t num_computed_tokens = 0;   // computed or in flight; with drafts in flight, at least
+  std::int32_t num_computed_tokens = 0;   // for its state; computed or in flight; with drafts in flight, at least
   std::int32_t num_submitted_tokens = 0;  // of the start tokens, in plans that were handed over
 
   std::vector<kv_cache::BlockHash> output_hashes;  // of the full blocks after the prompt's full blocks

@@ -48,7 +48,7 @@ void SequenceBlocks::find_cached(Sequence& sequence, PrefixHit& hit) const {
     hit.blocks.insert(hit.blocks.end(), more.begin(), more.end());
   }
   const std::int64_t num_hit_tokens = static_cast<std::int64_t>(hit.blocks.size()) * kv_.spec().block_size;
-  hit.first_token = kv_cache::first_token_after_hit(kv_.spec(), num_hit_tokens, num_tokens);
+  hit.num_cached_tokens = kv_cache::cut_hit(kv_.spec(), num_hit_tokens, num_tokens);
   hit.from_prefix_cache = true;
 }
 
@@ -56,9 +56,9 @@ void SequenceBlocks::find_sibling(const Sequence& sequence, PrefixHit& hit) cons
   const std::vector<Sequence>& siblings = sequence.request->sequences;
   const auto best = std::ranges::max_element(siblings, {}, &Sequence::num_submitted_tokens);
   const std::int32_t num_shared = std::min(best->num_submitted_tokens, sequence.num_prompt_tokens());
-  const std::int32_t first_token = kv_cache::first_token_after_hit(kv_.spec(), num_shared, sequence.num_known_tokens());
-  if (first_token <= hit.first_token) return;
-  hit.first_token = first_token;
+  const std::int32_t num_cached_tokens = kv_cache::cut_hit(kv_.spec(), num_shared, sequence.num_known_tokens());
+  if (num_cached_tokens <= hit.num_cached_tokens) return;
+  hit.num_cached_tokens = num_cached_tokens;
   hit.blocks = best->blocks;
   hit.from_prefix_cache = false;
 }
@@ -69,7 +69,7 @@ PrefixHit SequenceBlocks::find_hit(Sequence& sequence) const {
     find_cached(sequence, hit);
     if (sequence.request->sequences.size() > 1) find_sibling(sequence, hit);
   }
-  hit.blocks.resize(static_cast<std::size_t>(hit.first_token / kv_.spec().block_size));
+  hit.blocks.resize(static_cast<std::size_t>(hit.num_cached_tokens / kv_.spec().block_size));
   hit.num_free_blocks = kv_.count_free(hit.blocks);
   return hit;
 }

@@ -9,10 +9,10 @@
 
 namespace thalweg::scheduler {
 
-/// Where a sequence that starts now would begin to compute, and the blocks before that.
+/// What a sequence that starts now would find computed.
 struct PrefixHit {
-  std::int32_t first_token = 0;
-  std::vector<kv_cache::BlockId> blocks;  // first_token / block_size
+  std::int32_t num_cached_tokens = 0;
+  std::vector<kv_cache::BlockId> blocks;  // num_cached_tokens / block_size
   std::int64_t num_free_blocks = 0;       // of them, free now
   bool from_prefix_cache = false;
 };

@@ -27,6 +27,7 @@ FakeExecutor::FakeExecutor(const FakeExecutorOptions& options, const Clock& cloc
   limits.vocab_size = options_.model.vocab_size;
   slots_.resize(static_cast<std::size_t>(limits.max_slots));
   cache_.resize(static_cast<std::size_t>(limits.num_blocks * limits.cache.block_size));
+  num_holders_.resize(static_cast<std::size_t>(limits.num_blocks));
 }
 
 void FakeExecutor::Slot::append(std::int32_t token_id) {
@@ -83,24 +84,35 @@ step::StepResult FakeExecutor::collect() {
 }
 
 void FakeExecutor::apply_starts(const step::StepPlan& plan) {
-  for (step::SlotId slot : plan.released_slots) {
-    CHECK(slots_.at(static_cast<std::size_t>(slot)).held);
-    slots_[static_cast<std::size_t>(slot)] = Slot();
+  for (step::SlotId id : plan.released_slots) {
+    Slot& slot = slots_.at(static_cast<std::size_t>(id));
+    CHECK(slot.held);
+    for (step::BlockId block : slot.blocks) --num_holders_[static_cast<std::size_t>(block)];
+    slot = Slot();
   }
   for (const step::SequenceStart& start : plan.starts) {
     Slot& slot = slots_.at(static_cast<std::size_t>(start.slot));
     CHECK(!slot.held);
     CHECK(!start.token_ids->empty());
     CHECK_LE(start.num_prompt_tokens, static_cast<std::int32_t>(start.token_ids->size()));
+    check_hit(start);
     slot.held = true;
     for (std::int32_t token_id : *start.token_ids) slot.append(token_id);
     slot.num_prompt_tokens = start.num_prompt_tokens;
     slot.sampling = start.sampling;
     slot.seed = start.seed;
     slot.num_prompt_logprobs = start.num_prompt_logprobs;
-    slot.num_computed_tokens = -1;  // its first row says how many the prefix cache had
+    slot.num_cached_tokens = start.num_cached_tokens;
+    slot.num_computed_tokens = std::max(start.num_cached_tokens - options_.limits.cache.replay_tokens, 0);
     CHECK(std::ranges::find(plan.rows, start.slot, &step::SequenceRow::slot) != plan.rows.end());
   }
+}
+
+void FakeExecutor::check_hit(const step::SequenceStart& start) const {
+  CHECK(start.num_cached_tokens >= 0 && start.num_cached_tokens < static_cast<std::int32_t>(start.token_ids->size()));
+  CHECK_EQ(start.num_cached_tokens % options_.limits.cache.block_size, 0);
+  CHECK_EQ(start.num_cached_tokens % options_.limits.cache.hit_granularity, 0);
+  CHECK(start.num_prompt_logprobs < 0 || start.num_cached_tokens == 0);  // it owes those of the hit as well
 }
 
 /// Everything the rows rely on, before any of them writes.
@@ -112,7 +124,8 @@ void FakeExecutor::read_rows(const step::StepPlan& plan) {
     num_tokens += row.num_known_tokens > 0 ? row.num_known_tokens : 1 + row.max_draft_tokens;
     if (!options_.verify_cache) continue;
     const Slot& slot = slot_of(row);
-    for (std::int32_t position = 0; position < slot.num_computed_tokens; ++position) {
+    const std::int32_t num_held_tokens = std::max(slot.num_cached_tokens, slot.num_computed_tokens);
+    for (std::int32_t position = 0; position < num_held_tokens; ++position) {
       CHECK_EQ(entry_at(slot, position).history, slot.histories[static_cast<std::size_t>(position)]);
     }
   }
@@ -128,10 +141,10 @@ void FakeExecutor::check_row(const step::StepPlan& plan, const step::SequenceRow
     const step::BlockId block = plan.block_ids.at(static_cast<std::size_t>(row.first_new_block + i));
     CHECK(block >= 0 && block < options_.limits.num_blocks);
     slot.blocks.push_back(block);
+    ++num_holders_[static_cast<std::size_t>(block)];
   }
   const auto num_tokens = static_cast<std::int32_t>(slot.token_ids.size());
   if (row.num_known_tokens > 0) {
-    if (slot.num_computed_tokens < 0) slot.num_computed_tokens = row.first_position;
     CHECK_EQ(row.first_position, slot.num_computed_tokens);
     CHECK_LE(row.first_position + row.num_known_tokens, num_tokens);
     CHECK(!row.samples || row.first_position + row.num_known_tokens == num_tokens);
@@ -216,8 +229,15 @@ bool FakeExecutor::draw(Slot& slot, step::StepResult& result) {
 }
 
 void FakeExecutor::write(const step::SequenceRow& row, std::int32_t position, std::uint64_t history) {
-  CacheEntry& entry = entry_at(slot_of(row), position);
-  CHECK(entry.step_id != last_step_id_ || entry.slot == row.slot);  // two writers in one step
+  const Slot& slot = slot_of(row);
+  CacheEntry& entry = entry_at(slot, position);
+  if (position < slot.num_cached_tokens) {  // replayed for the state alone
+    CHECK_EQ(entry.history, history);
+    return;
+  }
+  const auto index = static_cast<std::size_t>(position / options_.limits.cache.block_size);
+  CHECK_EQ(num_holders_[static_cast<std::size_t>(slot.blocks[index])], 1);  // nobody else relies on it
+  CHECK(entry.step_id != last_step_id_ || entry.slot == row.slot);          // two writers in one step
   entry = {history, last_step_id_, row.slot};
 }
 

@@ -1,5 +1,7 @@
 // An executor without a model: it computes hashes, keeps a KV cache of them, and takes time by a
-// formula. It aborts on any plan that breaks the contract of step/step_plan.h.
+// formula. It aborts on any plan that breaks the contract of step/step_plan.h: also when a sequence's
+// state would have a gap or begin elsewhere than the cache's spec says, and when a block that several
+// hold would be written.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +51,8 @@ class FakeExecutor final : public step::StepExecutor {
     std::vector<std::int32_t> token_ids;
     std::vector<std::uint64_t> histories;  // after each token
     std::int32_t num_prompt_tokens = 0;
-    std::int32_t num_computed_tokens = 0;
+    std::int32_t num_cached_tokens = 0;    // of the prefix hit it started with
+    std::int32_t num_computed_tokens = 0;  // where its state ends
     std::shared_ptr<const SamplingParams> sampling;
     std::uint64_t seed = 0;
     std::int32_t num_prompt_logprobs = -1;
@@ -70,6 +73,7 @@ class FakeExecutor final : public step::StepExecutor {
 
   void apply_starts(const step::StepPlan& plan);
   void read_rows(const step::StepPlan& plan);
+  void check_hit(const step::SequenceStart& start) const;
   void check_row(const step::StepPlan& plan, const step::SequenceRow& row);
   void run_row(const step::SequenceRow& row, std::size_t row_index, step::StepResult& result);
   void run_known(const step::SequenceRow& row, std::size_t row_index, step::StepResult& result);
@@ -83,7 +87,8 @@ class FakeExecutor final : public step::StepExecutor {
   const Clock& clock_;
   const std::function<void(double)> wait_until_;
   std::vector<Slot> slots_;
-  std::vector<CacheEntry> cache_;  // [num_blocks, block_size]
+  std::vector<CacheEntry> cache_;          // [num_blocks, block_size]
+  std::vector<std::int32_t> num_holders_;  // [num_blocks], slots whose tables name the block
   std::deque<Pending> pending_;
   std::mt19937_64 random_;
   std::uint64_t last_step_id_ = 0;

@@ -111,6 +111,25 @@ TEST(Engine, ARepeatedPromptHitsThePrefixCache) {
   for (RequestId id : {first, again, salted, scored}) simulation.expect_right_answer(id);
 }
 
+TEST(Engine, AHitIsReplayedForTheStateWithinTheBudget) {
+  for (const auto& [replay_tokens, num_computed_tokens] : {std::pair(0, 1), {7, 8}, {30, 31}, {100, 41}}) {
+    FakeExecutorOptions executor = small_executor();
+    executor.limits.max_num_batched_tokens = 8;
+    executor.limits.cache.replay_tokens = replay_tokens;
+    Simulation simulation(executor);
+    const GenerateRequest request = make_request(41, 5, 1);
+    const RequestId first = simulation.submit(request);
+    simulation.run();
+    const std::uint64_t num_steps_before = simulation.engine.stats().num_steps;
+    const RequestId again = simulation.submit(request);
+    simulation.run();
+    EXPECT_EQ(simulation.sequence(again).start->num_cached_tokens, 40) << "what need not be kept twice";
+    const std::uint64_t num_steps = simulation.engine.stats().num_steps - num_steps_before;
+    EXPECT_EQ(num_steps, static_cast<std::uint64_t>((num_computed_tokens + 7) / 8 + 4));
+    for (RequestId id : {first, again}) simulation.expect_right_answer(id);
+  }
+}
+
 TEST(Engine, AConversationHitsItsOwnOutput) {
   Simulation simulation;
   GenerateRequest request = make_request(20, 20, 1);
@@ -126,9 +145,10 @@ TEST(Engine, AConversationHitsItsOwnOutput) {
 }
 
 TEST(Engine, SequencesOfARequestComputeThePromptOnce) {
-  for (const bool enable_prefix_cache : {true, false}) {
+  for (const auto& [enable_prefix_cache, replay_tokens] : {std::pair(true, 0), {false, 0}, {true, 6}, {false, 6}}) {
     FakeExecutorOptions executor = small_executor();
     executor.limits.max_num_batched_tokens = 16;  // the prompt takes several steps
+    executor.limits.cache.replay_tokens = replay_tokens;
     EngineOptions options;
     options.enable_prefix_cache = enable_prefix_cache;
     Simulation simulation(executor, options);
@@ -145,8 +165,8 @@ TEST(Engine, SequencesOfARequestComputeThePromptOnce) {
       max_used = std::max(max_used, stats.num_blocks_used);
     }
     for (std::int32_t i = 0; i < 5; ++i) simulation.expect_right_answer(id, i);
-    EXPECT_EQ(num_computed_tokens, 50 + 4 * 2 + 5 * 3) << "prompt once, four tails, decode";
-    EXPECT_LE(max_used, 12 + 5 * 2);
+    EXPECT_EQ(num_computed_tokens, 50 + 4 * (replay_tokens + 2) + 5 * 3) << "prompt once, four tails, decode";
+    EXPECT_LE(max_used, 12 + 5 * 2) << "blocks are shared to the hit's end";
     EXPECT_EQ(simulation.engine.stats().num_prompt_tokens, 50U);
   }
 }

@@ -24,7 +24,7 @@ class RandomLoad {
     step::ExecutorLimits& limits = executor.limits;
     limits.cache.block_size = pick({1, 4, 16});
     limits.cache.hit_granularity = pick({1, 1, 8, 24});
-    limits.cache.replay_tokens = pick({0, 0, 5});
+    limits.cache.replay_tokens = pick({0, 0, 5, 40});
     limits.max_model_len = 160;
     limits.num_blocks = (chance(0.5) ? 160 : 640) / limits.cache.block_size;
     limits.max_slots = pick({1, 3, 8});
@@ -78,6 +78,7 @@ struct LoadSums {
   std::uint64_t num_steps = 0;
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_prefix_hit_tokens = 0;
+  std::uint64_t num_hit_tokens_with_replay = 0;
   std::uint64_t num_accepted_tokens = 0;
   std::uint64_t num_cancelled = 0;
   std::uint64_t num_failed = 0;
@@ -130,6 +131,7 @@ void run_load(std::uint64_t seed, LoadSums& sums) {
   sums.num_steps += stats.num_steps;
   sums.num_preemptions += stats.num_preemptions;
   sums.num_prefix_hit_tokens += stats.num_prefix_hit_tokens;
+  if (executor.limits.cache.replay_tokens > 0) sums.num_hit_tokens_with_replay += stats.num_prefix_hit_tokens;
   sums.num_accepted_tokens += stats.num_accepted_tokens;
   sums.num_cancelled += stats.num_sequences_cancelled;
   sums.num_failed += stats.num_sequences_failed;
@@ -147,6 +149,7 @@ TEST(RandomLoad, EverySequenceGetsItsOwnAnswerOnce) {
   EXPECT_GT(sums.num_steps, 10'000U);
   EXPECT_GT(sums.num_preemptions, 100U);
   EXPECT_GT(sums.num_prefix_hit_tokens, 1'000U);
+  EXPECT_GT(sums.num_hit_tokens_with_replay, 1'000U);
   EXPECT_GT(sums.num_accepted_tokens, 1'000U);
   EXPECT_GT(sums.num_cancelled, 100U);
   EXPECT_GT(sums.num_failed, 100U);
