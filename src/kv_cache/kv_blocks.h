@@ -40,6 +40,9 @@ class KvBlocks {
   /// cache is off.
   void find_run(std::span<const BlockHash> hashes, std::vector<BlockId>& blocks) const;
 
+  /// Block tables that hold it.
+  std::int32_t num_holders(BlockId block) const { return pool_.num_references(block); }
+
   /// How many of `blocks` are free now, that is, lost to others once they are shared.
   std::int64_t count_free(std::span<const BlockId> blocks) const;
 

@@ -74,18 +74,14 @@ void Scheduler::make_room_for_better_priority() {
   Sequence& candidate = **waiting_.begin();
   if (candidate.num_rows_in_flight > 0) return;
   if (running_.empty() || !may_displace(candidate, *running_.back())) return;
+  if (candidate.blocked_at_version == kv_.version()) return;  // nobody has given up blocks since it did not fit
 
-  const PrefixHit hit = blocks_.find_hit(candidate);
-  std::int64_t num_blocks_within_reach = kv_.num_free();
-  for (const Sequence* sequence : running_) {
-    if (may_displace(candidate, *sequence)) {
-      num_blocks_within_reach += static_cast<std::int64_t>(sequence->blocks.size());
-    }
-  }
-  if (kv_.blocks_for(candidate.num_known_tokens()) > num_blocks_within_reach) return;
+  PrefixHit hit = blocks_.find_hit(candidate);
+  if (!would_fit_without_worse(candidate, hit)) return;
   while (!running_.empty() && may_displace(candidate, *running_.back()) &&
          (free_slots_.empty() || !fits(candidate, hit))) {
     preempt(*running_.back());
+    hit.num_free_blocks = kv_.count_free(hit.blocks);
   }
 }
 
@@ -171,20 +167,42 @@ bool Scheduler::try_start(Sequence& sequence, OpenPlan& open) {
   return true;
 }
 
-/// Room for all known tokens of `sequence`, beside what has been promised to those who run. While
-/// others run, one block for each stays free, or the newcomer would be preempted at once.
+/// Room for all known tokens of `sequence`, beside what has been promised to those who run: blocks for their known
+/// tokens that they have not computed yet. While others run, one block for each stays free, or the newcomer would be
+/// preempted at once.
 bool Scheduler::fits(const Sequence& sequence, const PrefixHit& hit) const {
-  const std::int64_t num_needed =
-      kv_.blocks_for(sequence.num_known_tokens()) - static_cast<std::int64_t>(hit.blocks.size()) + hit.num_free_blocks;
-  const std::int64_t num_available = kv_.num_free() - num_promised_blocks() - num_running();
-  return num_needed <= num_available;
+  std::int64_t num_available = kv_.num_free();
+  for (const Sequence* running : running_)
+    num_available -= blocks_.num_missing(*running, running->num_start_tokens) + 1;
+  return num_needed_blocks(sequence, hit) <= num_available;
 }
 
-/// Blocks for the known tokens that running sequences have not computed yet.
-std::int64_t Scheduler::num_promised_blocks() const {
-  std::int64_t num_promised = 0;
-  for (const Sequence* sequence : running_) num_promised += blocks_.num_missing(*sequence, sequence->num_start_tokens);
-  return num_promised;
+/// Whether `candidate` would fit if everybody of a worse priority gave way. A block that several hold becomes free when
+/// the last of them leaves.
+bool Scheduler::would_fit_without_worse(const Sequence& candidate, const PrefixHit& hit) const {
+  std::int64_t num_available = kv_.num_free();
+  std::unordered_map<kv_cache::BlockId, std::int32_t> num_leaving;  // of a block's holders
+  for (const Sequence* running : running_) {
+    if (may_displace(candidate, *running)) {
+      for (const kv_cache::BlockId block : running->blocks) {
+        if (++num_leaving[block] == kv_.num_holders(block)) ++num_available;
+      }
+    } else {
+      num_available -= blocks_.num_missing(*running, running->num_start_tokens) + 1;
+    }
+  }
+  PrefixHit then = hit;
+  for (const kv_cache::BlockId block : hit.blocks) {
+    const auto leaving = num_leaving.find(block);
+    if (leaving != num_leaving.end() && leaving->second == kv_.num_holders(block)) ++then.num_free_blocks;
+  }
+  return num_needed_blocks(candidate, then) <= num_available;
+}
+
+/// Free blocks that its known tokens would take.
+std::int64_t Scheduler::num_needed_blocks(const Sequence& sequence, const PrefixHit& hit) const {
+  return kv_.blocks_for(sequence.num_known_tokens()) - static_cast<std::int64_t>(hit.blocks.size()) +
+         hit.num_free_blocks;
 }
 
 void Scheduler::start(Sequence& sequence, const PrefixHit& hit, OpenPlan& open) {

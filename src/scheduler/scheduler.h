@@ -94,7 +94,8 @@ class Scheduler {
   bool secure_blocks(Sequence& sequence, std::int32_t num_tokens, OpenPlan& open);
   bool try_start(Sequence& sequence, OpenPlan& open);
   bool fits(const Sequence& sequence, const PrefixHit& hit) const;
-  std::int64_t num_promised_blocks() const;
+  bool would_fit_without_worse(const Sequence& candidate, const PrefixHit& hit) const;
+  std::int64_t num_needed_blocks(const Sequence& sequence, const PrefixHit& hit) const;
   void start(Sequence& sequence, const PrefixHit& hit, OpenPlan& open);
   void preempt(Sequence& victim);
   void hand_over(OpenPlan& open);
