@@ -22,7 +22,7 @@ struct LogitBias {
 /// repetition, frequency and presence penalties, temperature, min_p, top_k, top_p, draw.
 struct SamplingParams {
   float temperature = 1.0F;  // 0: greedy, ties go to the lowest id
-  std::int32_t top_k = 0;    // 0: off
+  std::int32_t top_k = 0;    // 0 or -1: off
   float top_p = 1.0F;        // (0, 1]
   float min_p = 0.0F;        // [0, 1]
   float repetition_penalty = 1.0F;
@@ -38,7 +38,7 @@ struct SamplingParams {
   bool ignore_eos = false;                           // the model's own end tokens do not end
 };
 
-/// Limits of one request that hold for every model; the rule table beside them is base/request_rules.cc.
+/// Limits of one request that hold for every model; ranges of numbers are a table in base/request_rules.cc.
 inline constexpr std::int32_t kMaxLogprobs = 20;
 inline constexpr std::int32_t kMaxSequencesPerRequest = 128;
 inline constexpr std::size_t kMaxLogitBiases = 1024;
@@ -48,7 +48,7 @@ inline constexpr std::size_t kMaxStopTokenIds = 128;
 inline constexpr std::size_t kMaxCacheSaltBytes = 128;
 
 /// Checks every field against its range and every id against [0, vocab_size). The error's `param` is
-/// the field's name above. All doors (HTTP, command line, batch files, library) come through here.
+/// the field's name in HTTP. All doors (HTTP, command line, batch files, library) come through here.
 Status validate_sampling(const SamplingParams& sampling, std::int32_t vocab_size);
 
 /// One request: one prompt, `num_sequences` generated continuations.

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 
 #include "apps/completion.h"
 #include "apps/config_file.h"
 #include "apps/version.h"
+#include "base/request_rules.h"
 
 namespace thalweg::apps {
 namespace {
@@ -69,19 +71,34 @@ void add_engine_options(CLI::App& app, EngineOptions& engine, bool model_require
       ->group(group);
 }
 
+/// The range that every door of the engine has for a request's field.
+CLI::Validator range_of(std::string_view field) {
+  const NumberRule& rule = request_number_rule(field);
+  const auto check = [&rule](std::string& text) -> std::string {
+    double value = 0.0;
+    if (CLI::detail::lexical_cast(text, value) && in_range(rule, rule.is_integer ? value : static_cast<float>(value))) {
+      return {};
+    }
+    return fmt::format("{} is {}, {}", rule.field, text, describe(rule));
+  };
+  return {check, ""};
+}
+
 void add_sampling_options(CLI::App& app, SamplingParams& sampling, std::int32_t& max_tokens) {
-  const std::string group = "Sampling";
-  app.add_option("--max-tokens", max_tokens, "most tokens to generate")->check(CLI::PositiveNumber)->group(group);
-  app.add_option("--temperature", sampling.temperature, "0: greedy")->check(CLI::Range(0.0, 2.0))->group(group);
-  app.add_option("--top-k", sampling.top_k, "0: off")->check(CLI::NonNegativeNumber)->group(group);
-  app.add_option("--top-p", sampling.top_p, "(0, 1]")->check(CLI::Range(1e-6, 1.0))->group(group);
-  app.add_option("--min-p", sampling.min_p, "[0, 1]")->check(CLI::Range(0.0, 1.0))->group(group);
-  app.add_option("--repetition-penalty", sampling.repetition_penalty, "1: off")
-      ->check(CLI::PositiveNumber)
-      ->group(group);
+  const auto add = [&app](const std::string& name, auto& value, std::string_view field, const std::string& help) {
+    app.add_option(name, value, help)->check(range_of(field))->group("Sampling");
+  };
+  add("--max-tokens", max_tokens, "max_tokens", "most tokens to generate");
+  add("--temperature", sampling.temperature, "temperature", "0: greedy");
+  add("--top-k", sampling.top_k, "top_k", "0: off");
+  add("--top-p", sampling.top_p, "top_p", "1: off");
+  add("--min-p", sampling.min_p, "min_p", "0: off");
+  add("--repetition-penalty", sampling.repetition_penalty, "repetition_penalty", "1: off");
+  add("--presence-penalty", sampling.presence_penalty, "presence_penalty", "0: off");
+  add("--frequency-penalty", sampling.frequency_penalty, "frequency_penalty", "0: off");
   app.add_option_function<std::uint64_t>(
          "--seed", [&sampling](const std::uint64_t& seed) { sampling.seed = seed; }, "the same seed, the same tokens")
-      ->group(group);
+      ->group("Sampling");
 }
 
 void add_serve(CLI::App& root, Fields& fields) {
@@ -152,6 +169,20 @@ void add_logits(CLI::App& root, Fields& fields) {
   app.add_option("--kv-dtype", fields.logits.kv_dtype, "f32, f16 or bf16")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+  app.add_option_function<std::string>(
+         "--replay",
+         [&fields](const std::string& tokens) {
+           fields.logits.replay_tokens = tokens == "off" ? 0 : std::stoi(tokens);
+         },
+         "last prompt tokens that all layers compute, or off; logits of those before are NaN")
+      ->type_name("off|TOKENS")
+      ->check(CLI::IsMember({"off"}) | CLI::Range(1, 1 << 20));
+  app.add_option("--prefix-hit", fields.logits.prefix_hit,
+                 "compute that many tokens, forget their state, go on as after a hit of the prefix cache")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--numerics", fields.logits.numerics, "how a model of narrow activations rounds")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"fp32", "reference", "fast"}));
   app.add_option("--threads", fields.logits.num_threads, "0: one per usable processor")->check(CLI::Range(0, 1024));
 }
 
@@ -172,7 +203,7 @@ void add_perplexity(CLI::App& root, Fields& fields) {
 void add_file_commands(CLI::App& root, Fields& fields) {
   const std::string group = "Models";
   auto& pull = *root.add_subcommand("pull", "fetch a model into the cache folder")->group(group);
-  pull.add_option("name", fields.pull.name, "a name that `models` lists")->required();
+  pull.add_option("name", fields.pull.name, "a name that `models` lists")->required()->configurable(false);
   pull.add_option("--sha256", fields.pull.sha256, "refuse the file unless it has this sum");
   auto& models = *root.add_subcommand("models", "known models and those in the cache folder")->group(group);
   models.add_flag("--json", fields.models.json, "for programs");
@@ -182,7 +213,7 @@ void add_file_commands(CLI::App& root, Fields& fields) {
   inspect.add_flag("--metadata", fields.inspect.metadata, "list every metadata key");
   auto& tokenize = *root.add_subcommand("tokenize", "text to ids, or ids to text")->group(group);
   add_model(tokenize, fields.tokenize.model);
-  auto* text = tokenize.add_option("text", fields.tokenize.text, "the text");
+  auto* text = tokenize.add_option("text", fields.tokenize.text, "the text")->configurable(false);
   auto* from_stdin = tokenize.add_flag("--stdin", fields.tokenize.from_stdin, "read the text from standard input");
   auto* decode = tokenize.add_option("--decode", fields.tokenize.decode_ids, "ids to turn into text");
   text->excludes(from_stdin)->excludes(decode);
@@ -199,6 +230,7 @@ void add_machine_commands(CLI::App& root, Fields& fields) {
   auto& completion = *root.add_subcommand("completion", "print a shell completion script")->group(group);
   completion.add_option("shell", fields.completion_shell, "bash, zsh or fish")
       ->required()
+      ->configurable(false)
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
 }
 
@@ -212,8 +244,8 @@ std::string environment_name(const CLI::Option& option) {
 }
 
 bool is_configurable(const CLI::Option& option) {
-  return option.get_configurable() && !option.get_lnames().empty() && option.get_single_name() != "help" &&
-         option.get_single_name() != "config" && option.get_single_name() != "print-config";
+  return option.get_configurable() && option.get_single_name() != "help" && option.get_single_name() != "config" &&
+         option.get_single_name() != "print-config";
 }
 
 void set_values(CLI::Option& option, const std::vector<std::string>& values) {
@@ -223,6 +255,27 @@ void set_values(CLI::Option& option, const std::vector<std::string>& values) {
     option.add_result(values);
   }
   option.run_callback();
+}
+
+/// What a command cannot do without, taken out of the parser's own check: environment and file have their say first.
+std::vector<CLI::Option*> defer_required(const CLI::App& root) {
+  std::vector<CLI::Option*> required;
+  for (CLI::App* command : root.get_subcommands({})) {
+    for (CLI::Option* option : command->get_options()) {
+      if (!option->get_required() || !is_configurable(*option)) continue;
+      option->required(false);
+      required.push_back(option);
+    }
+  }
+  return required;
+}
+
+void check_required(CLI::App& command, const std::vector<CLI::Option*>& required) {
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() == 0 && std::ranges::find(required, option) != required.end()) {
+      throw CLI::RequiredError(option->get_name());
+    }
+  }
 }
 
 CLI::ConfigError config_mistake(std::string message) { return {std::move(message), CLI::ExitCodes::ConfigError}; }
@@ -336,16 +389,19 @@ std::expected<Command, int> parse_command_line(int argc, const char* const* argv
         ->group("Configuration");
     command->footer("Precedence: flag, THALWEG_<OPTION>, --config file, default.");
   }
+  const std::vector<CLI::Option*> required = defer_required(root);
   try {
     root.parse(argc, argv);
     CLI::App& command = *root.get_subcommands().front();
     const auto sources = apply_environment_and_file(root, command, fields.config_path);
+    check_required(command, required);
     if (fields.print_config) {
       print_config(command, sources);
       return std::unexpected(0);
     }
     return take(fields, root, command.get_name());
   } catch (const CLI::ParseError& error) {
+    for (CLI::Option* option : required) option->required();  // as help shows them
     return std::unexpected(root.exit(error) == 0 ? 0 : 2);
   }
 }

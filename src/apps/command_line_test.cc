@@ -11,6 +11,7 @@
 
 #include "apps/config_file.h"
 #include "apps/model_catalog.h"
+#include "base/request_rules.h"
 
 namespace thalweg::apps {
 namespace {
@@ -24,7 +25,7 @@ class CommandLine : public testing::Test {
  protected:
   void TearDown() override {
     for (const std::string& path : files_) std::filesystem::remove(path);
-    unsetenv("THALWEG_PORT");
+    for (const char* name : {"THALWEG_PORT", "THALWEG_MODEL", "THALWEG_OUTPUT"}) unsetenv(name);
   }
 
   std::string write(const std::string& ending, const std::string& text) {
@@ -54,6 +55,50 @@ TEST_F(CommandLine, FlagThenEnvironmentThenFileThenDefault) {
   setenv("THALWEG_PORT", "1002", 1);
   EXPECT_EQ(port_of({"serve", "m", "--config", file.c_str()}).port, 1002);
   EXPECT_EQ(port_of({"serve", "m", "--config", file.c_str(), "--port", "1003"}).port, 1003);
+}
+
+TEST_F(CommandLine, WhatACommandNeedsMayComeFromAnywhere) {
+  EXPECT_EQ(parse({"logits"}).error(), 2);
+  const std::string file = write(".toml", "model = \"of the file\"\n[logits]\ninput = \"prompts\"\n");
+  EXPECT_EQ(parse({"logits", "--config", file.c_str()}).error(), 2) << "no output yet";
+  setenv("THALWEG_OUTPUT", "of the environment", 1);
+  const auto command = parse({"logits", "--config", file.c_str()});
+  ASSERT_TRUE(command.has_value());
+  const auto& logits = std::get<LogitsCommand>(*command);
+  EXPECT_EQ(logits.model, "of the file");
+  EXPECT_EQ(logits.input, "prompts");
+  EXPECT_EQ(logits.output, "of the environment");
+  setenv("THALWEG_MODEL", "of the environment", 1);
+  EXPECT_EQ(std::get<ServeCommand>(*parse({"serve"})).engine.model_path, "of the environment");
+  EXPECT_EQ(std::get<ServeCommand>(*parse({"serve", "m"})).engine.model_path, "m");
+}
+
+TEST_F(CommandLine, ReplayIsOffOrANumberOfTokens) {
+  const auto replay_of = [&](const char* value) -> std::optional<std::int32_t> {
+    const auto command = parse({"logits", "m", "--input", "i", "--output", "o", "--replay", value});
+    return command ? std::get<LogitsCommand>(*command).replay_tokens : std::nullopt;
+  };
+  EXPECT_EQ(replay_of("off"), 0);
+  EXPECT_EQ(replay_of("140"), 140);
+  for (const char* bad : {"0", "-1", "on", "1.5", "140x"}) EXPECT_EQ(replay_of(bad), std::nullopt) << bad;
+  const auto silent = parse({"logits", "m", "--input", "i", "--output", "o"});
+  EXPECT_EQ(std::get<LogitsCommand>(*silent).replay_tokens, std::nullopt);
+}
+
+TEST_F(CommandLine, SamplingHasTheRangesOfEveryDoor) {
+  for (const auto& [field, flag] :
+       {std::pair("top_p", "--top-p"), std::pair("repetition_penalty", "--repetition-penalty"),
+        std::pair("temperature", "--temperature"), std::pair("top_k", "--top-k")}) {
+    const NumberRule& rule = request_number_rule(field);
+    const std::string low = std::to_string(rule.min);
+    const std::string high = std::to_string(static_cast<std::int64_t>(rule.max));
+    const std::string beyond = std::to_string(static_cast<std::int64_t>(rule.max) + 1);
+    EXPECT_EQ(parse({"chat", "m", flag, rule.is_integer ? "-1" : low.c_str()}).has_value(), !rule.min_is_excluded)
+        << field;
+    EXPECT_TRUE(parse({"chat", "m", flag, high.c_str()}).has_value()) << field;
+    EXPECT_FALSE(parse({"chat", "m", flag, beyond.c_str()}).has_value()) << field;
+    EXPECT_FALSE(parse({"chat", "m", flag, "nan"}).has_value()) << field;
+  }
 }
 
 TEST_F(CommandLine, YamlSaysTheSame) {

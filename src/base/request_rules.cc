@@ -1,67 +1,66 @@
-// The one table of what a request's fields may hold. NaN fails every range check.
-#include <fmt/core.h>
+#include "base/request_rules.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <span>
-#include <string>
-#include <string_view>
+#include <iterator>
 
+#include "base/check.h"
 #include "thalweg/request.h"
 
 namespace thalweg {
 namespace {
 
-struct FloatRule {
+constexpr double kInt32 = 2147483647;
+constexpr double kInt64 = 9223372036854775807.0;
+
+constexpr NumberRule kRules[] = {
+    {.field = "temperature", .min = 0, .max = 2},
+    {.field = "top_p", .min = 0, .max = 1, .min_is_excluded = true},
+    {.field = "top_k", .min = -1, .max = kInt32, .is_integer = true},  // -1 is 0 to other engines: off
+    {.field = "min_p", .min = 0, .max = 1},
+    {.field = "repetition_penalty", .min = 0, .max = 10, .min_is_excluded = true},
+    {.field = "presence_penalty", .min = -2, .max = 2},
+    {.field = "frequency_penalty", .min = -2, .max = 2},
+    {.field = "logit_bias", .min = -100, .max = 100},
+    {.field = "n", .min = 1, .max = kMaxSequencesPerRequest, .is_integer = true},
+    {.field = "max_tokens", .min = 0, .max = kInt32, .is_integer = true},
+    {.field = "min_tokens", .min = 0, .max = kInt32, .is_integer = true},
+    {.field = "seed", .min = -kInt64, .max = kInt64, .is_integer = true},
+    {.field = "priority", .min = -kInt64, .max = kInt64, .is_integer = true},
+    {.field = "timeout", .min = 0, .max = 2592000, .min_is_excluded = true},  // seconds; at most thirty days
+    {.field = "logprobs", .min = 0, .max = kMaxLogprobs, .is_integer = true},
+    {.field = "prompt_logprobs", .min = 0, .max = kMaxLogprobs, .is_integer = true},
+};
+
+struct FloatField {
   std::string_view name;
-  float SamplingParams::*field;
-  float min;
-  float max;
-  bool min_allowed;  // false: greater than min
+  float SamplingParams::*value;
 };
 
-constexpr FloatRule kFloatRules[] = {
-    {"temperature", &SamplingParams::temperature, 0.0F, 2.0F, true},
-    {"top_p", &SamplingParams::top_p, 0.0F, 1.0F, false},
-    {"min_p", &SamplingParams::min_p, 0.0F, 1.0F, true},
-    {"repetition_penalty", &SamplingParams::repetition_penalty, 0.0F, 10.0F, false},
-    {"presence_penalty", &SamplingParams::presence_penalty, -2.0F, 2.0F, true},
-    {"frequency_penalty", &SamplingParams::frequency_penalty, -2.0F, 2.0F, true},
-};
-
-struct IntRule {
-  std::string_view name;
-  std::int32_t SamplingParams::*field;
-  std::int32_t min;
-  std::int32_t max;
-};
-
-constexpr std::int32_t kNoMaximum = std::numeric_limits<std::int32_t>::max();
-constexpr float kMaxLogitBias = 100.0F;
-
-constexpr IntRule kIntRules[] = {
-    {"top_k", &SamplingParams::top_k, 0, kNoMaximum},
-    {"num_logprobs", &SamplingParams::num_logprobs, -1, kMaxLogprobs},
-    {"min_tokens", &SamplingParams::min_tokens, 0, kNoMaximum},
+constexpr FloatField kFloatFields[] = {
+    {"temperature", &SamplingParams::temperature},
+    {"top_p", &SamplingParams::top_p},
+    {"min_p", &SamplingParams::min_p},
+    {"repetition_penalty", &SamplingParams::repetition_penalty},
+    {"presence_penalty", &SamplingParams::presence_penalty},
+    {"frequency_penalty", &SamplingParams::frequency_penalty},
 };
 
 Status invalid(std::string message, std::string_view param) {
   return fail(ErrorCode::kInvalidArgument, std::move(message), std::string(param));
 }
 
-Status check_float(const FloatRule& rule, float value) {
-  const bool above_min = rule.min_allowed ? value >= rule.min : value > rule.min;
-  if (above_min && value <= rule.max) return {};
-  return invalid(fmt::format("{} is {}, must be {}{}, {}]", rule.name, value, rule.min_allowed ? "in [" : "in (",
-                             rule.min, rule.max),
-                 rule.name);
+Status check_number(std::string_view name, double value) {
+  const NumberRule& rule = request_number_rule(name);
+  if (in_range(rule, value)) return {};
+  return invalid(fmt::format("{} is {}, {}", name, value, describe(rule)), name);
 }
 
-Status check_int(std::string_view name, std::int32_t value, std::int32_t min, std::int32_t max) {
-  if (value >= min && value <= max) return {};
-  if (max == kNoMaximum) return invalid(fmt::format("{} is {}, must be at least {}", name, value, min), name);
-  return invalid(fmt::format("{} is {}, must be in [{}, {}]", name, value, min, max), name);
+/// Counts of logprobs have one value more than the doors offer: -1 is none.
+Status check_num_logprobs(std::string_view name, std::int32_t value) {
+  return value == -1 ? Status() : check_number(name, value);
 }
 
 Status check_count(std::string_view name, std::size_t count, std::size_t max) {
@@ -85,11 +84,7 @@ Status check_logit_bias(const std::vector<LogitBias>& biases, std::int32_t vocab
   if (Status status = check_count(kName, biases.size(), kMaxLogitBiases); !status) return status;
   for (const LogitBias& entry : biases) {
     if (Status status = check_ids(kName, std::span(&entry.token_id, 1), vocab_size); !status) return status;
-    if (!(std::abs(entry.bias) <= kMaxLogitBias)) {
-      return invalid(fmt::format("logit_bias of token {} is {}, must be in [{}, {}]", entry.token_id, entry.bias,
-                                 -kMaxLogitBias, kMaxLogitBias),
-                     kName);
-    }
+    if (Status status = check_number(kName, entry.bias); !status) return status;
   }
   return {};
 }
@@ -122,13 +117,33 @@ Status check_something_is_left(const SamplingParams& sampling) {
 
 }  // namespace
 
+std::span<const NumberRule> request_number_rules() { return kRules; }
+
+const NumberRule& request_number_rule(std::string_view field) {
+  const auto* rule = std::ranges::find(kRules, field, &NumberRule::field);
+  CHECK(rule != std::end(kRules));
+  return *rule;
+}
+
+bool in_range(const NumberRule& rule, double value) {
+  // Written so that a NaN is outside.
+  return (rule.min_is_excluded ? value > rule.min : value >= rule.min) && value <= rule.max;
+}
+
+std::string describe(const NumberRule& rule) {
+  const std::string_view kind = rule.is_integer ? "an integer" : "a number";
+  if (rule.max >= kInt64) return fmt::format("must be {} of 64 bits", kind);
+  if (rule.max >= kInt32) return fmt::format("must be {} of at least {}", kind, rule.min);
+  return fmt::format("must be {} in {}{}, {}]", kind, rule.min_is_excluded ? "(" : "[", rule.min, rule.max);
+}
+
 Status validate_sampling(const SamplingParams& sampling, std::int32_t vocab_size) {
-  for (const FloatRule& rule : kFloatRules) {
-    if (Status status = check_float(rule, sampling.*rule.field); !status) return status;
+  for (const FloatField& field : kFloatFields) {
+    if (Status status = check_number(field.name, sampling.*field.value); !status) return status;
   }
-  for (const IntRule& rule : kIntRules) {
-    if (Status status = check_int(rule.name, sampling.*rule.field, rule.min, rule.max); !status) return status;
-  }
+  if (Status status = check_number("top_k", sampling.top_k); !status) return status;
+  if (Status status = check_num_logprobs("logprobs", sampling.num_logprobs); !status) return status;
+  if (Status status = check_number("min_tokens", sampling.min_tokens); !status) return status;
   if (Status status = check_logit_bias(sampling.logit_bias, vocab_size); !status) return status;
   if (Status status = check_bad_words(sampling.bad_words, vocab_size); !status) return status;
 
@@ -146,13 +161,11 @@ Status validate_sampling(const SamplingParams& sampling, std::int32_t vocab_size
 
 Status validate_request(const GenerateRequest& request, std::int32_t vocab_size) {
   if (request.prompt_ids.empty()) return invalid("prompt has 0 tokens, must have at least 1", "prompt");
-  if (Status status = check_int("max_tokens", request.max_tokens, 0, kNoMaximum); !status) return status;
-  if (Status status = check_int("n", request.num_sequences, 1, kMaxSequencesPerRequest); !status) return status;
-  if (Status status = check_int("prompt_logprobs", request.num_prompt_logprobs, -1, kMaxLogprobs); !status) {
-    return status;
-  }
-  if (request.timeout_s && !(*request.timeout_s > 0.0 && std::isfinite(*request.timeout_s))) {
-    return invalid(fmt::format("timeout is {} s, must be greater than 0 and finite", *request.timeout_s), "timeout");
+  if (Status status = check_number("max_tokens", request.max_tokens); !status) return status;
+  if (Status status = check_number("n", request.num_sequences); !status) return status;
+  if (Status status = check_num_logprobs("prompt_logprobs", request.num_prompt_logprobs); !status) return status;
+  if (request.timeout_s) {
+    if (Status status = check_number("timeout", *request.timeout_s); !status) return status;
   }
   if (request.cache_salt.size() > kMaxCacheSaltBytes) {
     return invalid(

@@ -1,3 +1,5 @@
+#include "base/request_rules.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -46,6 +48,12 @@ TEST(RequestRules, FloatRangesAtAndBeyondTheirEnds) {
   }
 }
 
+TEST(RequestRules, MessagesNameValueAndRange) {
+  EXPECT_EQ(validate_sampling({.top_p = 0.0F}, kVocabSize).error().message, "top_p is 0, must be a number in (0, 1]");
+  EXPECT_EQ(describe(request_number_rule("max_tokens")), "must be an integer of at least 0");
+  EXPECT_EQ(describe(request_number_rule("seed")), "must be an integer of 64 bits");
+}
+
 TEST(RequestRules, IdsOutsideTheVocabularyNameTheirField) {
   for (std::int32_t id : {-1, kVocabSize, std::numeric_limits<std::int32_t>::max()}) {
     SamplingParams bias, allowed, bad, stop;
@@ -83,11 +91,15 @@ TEST(RequestRules, CountsAreLimited) {
   sampling.stop_token_ids.assign(kMaxStopTokenIds + 1, 1);
   EXPECT_EQ(validate_sampling(sampling, kVocabSize).error().param, "stop_token_ids");
   sampling = {};
-  sampling.top_k = -1;
+  sampling.top_k = -1;  // off, like 0
+  EXPECT_TRUE(validate_sampling(sampling, kVocabSize));
+  sampling.top_k = -2;
   EXPECT_EQ(validate_sampling(sampling, kVocabSize).error().param, "top_k");
   sampling = {};
   sampling.num_logprobs = kMaxLogprobs + 1;
-  EXPECT_EQ(validate_sampling(sampling, kVocabSize).error().param, "num_logprobs");
+  EXPECT_EQ(validate_sampling(sampling, kVocabSize).error().param, "logprobs");
+  sampling.num_logprobs = -2;
+  EXPECT_EQ(validate_sampling(sampling, kVocabSize).error().param, "logprobs");
 }
 
 TEST(RequestRules, AnAllowListMustLeaveSomething) {

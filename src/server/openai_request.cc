@@ -153,7 +153,7 @@ void read_sampling(FieldReader& reader, const ServerOptions& options, std::int32
   sampling = options.default_sampling;
   reader.number("temperature", sampling.temperature);
   reader.number("top_p", sampling.top_p);
-  if (reader.integer("top_k", sampling.top_k)) sampling.top_k = std::max(sampling.top_k, 0);
+  reader.integer("top_k", sampling.top_k);
   reader.number("min_p", sampling.min_p);
   reader.number("repetition_penalty", sampling.repetition_penalty);
   reader.number("presence_penalty", sampling.presence_penalty);

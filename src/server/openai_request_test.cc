@@ -63,9 +63,15 @@ TEST(ParseRequest, SilentFieldsTakeTheModelsSampling) {
   EXPECT_EQ(parse_chat_request(chat(R"("temperature":0)"), options, kVocabSize)->generate.sampling.temperature, 0.0F);
 }
 
-// Every numeric field at, below and above its bounds, on both routes (the rule table is the only owner).
+std::vector<NumberRule> all_number_rules() {
+  std::vector<NumberRule> rules(request_number_rules().begin(), request_number_rules().end());
+  rules.insert(rules.end(), http_number_rules().begin(), http_number_rules().end());
+  return rules;
+}
+
+// Every numeric field at, below and above its bounds, on both routes (the rule tables are the only owners).
 TEST(ParseRequest, NumericBoundariesOnAllRoutes) {
-  for (const NumberRule& rule : number_rules()) {
+  for (const NumberRule& rule : all_number_rules()) {
     if (rule.field == "logit_bias") continue;  // its numbers are values of a map
     const std::string field(rule.field);
     const auto accepted = [&](const std::string& value, bool in_chat) {
@@ -101,7 +107,7 @@ TEST(ParseRequest, NumericBoundariesOnAllRoutes) {
   }
 }
 
-// What passes here passes the engine's own table, and what that refuses is refused here.
+// What passes here passes the engine, and what that refuses is refused here.
 TEST(ParseRequest, EngineAgreesOnEveryRange) {
   for (const std::string field : {"temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty",
                                   "frequency_penalty", "n", "prompt_logprobs", "logprobs"}) {
