@@ -1,6 +1,7 @@
 // The library: open a model, submit requests, receive events, close.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +13,8 @@
 #include "thalweg/request.h"
 
 namespace thalweg {
+
+inline constexpr std::int32_t kMaxDraftTokens = 64;  // of one sequence in one step
 
 /// Limits and choices fixed at start. Zero means "choose for this machine and model".
 struct EngineOptions {
@@ -31,19 +34,25 @@ struct EngineOptions {
 struct ModelDescription {
   std::string name;
   std::string architecture;
-  std::int32_t vocab_size = 0;     // rows of the head; valid ids are below it
-  std::int32_t max_model_len = 0;  // after options and KV memory have been applied
+  std::int32_t vocab_size = 0;        // rows of the head; valid ids are below it
+  std::int32_t max_model_len = 0;     // after options and KV memory have been applied
+  std::int32_t max_draft_tokens = 0;  // of one sequence in one step
   std::int64_t num_parameters = 0;
   std::int64_t weight_bytes = 0;
   std::int64_t kv_bytes_per_token = 0;
   std::vector<std::int32_t> eos_token_ids;
 };
 
+/// Upper bounds of the buckets that count steps by their tokens; a last one has no bound.
+inline constexpr std::array<std::int32_t, 13> kStepTokenBounds = {1,   8,    16,   32,   64,   128,  256,
+                                                                  512, 1024, 2048, 4096, 8192, 16384};
+
 /// A consistent snapshot, taken by the engine thread after each step. Totals only grow. Always
 /// num_sequences_admitted == finished + cancelled + failed + num_running + num_waiting.
 struct EngineStats {
   std::int32_t num_running = 0;  // sequences
   std::int32_t num_waiting = 0;
+  std::int32_t num_held = 0;  // of those that wait: for another sequence of their request to compute the prompt
   std::int64_t num_blocks_total = 0;
   std::int64_t num_blocks_used = 0;  // held by sequences; cached free blocks do not count
   std::uint64_t num_steps = 0;
@@ -61,6 +70,9 @@ struct EngineStats {
   std::uint64_t num_drafts = 0;  // rows that verified drafts: one sequence in one step
   std::uint64_t num_draft_tokens = 0;
   std::uint64_t num_accepted_tokens = 0;
+  std::array<std::uint64_t, kMaxDraftTokens> num_accepted_at{};  // of them, by place in their row's drafts
+  std::uint64_t num_computed_tokens = 0;                         // in all steps, drafts included
+  std::array<std::uint64_t, kStepTokenBounds.size() + 1> num_steps_by_tokens{};  // each step in one bucket
   std::int32_t last_step_tokens = 0;
   bool device_lost = false;      // no further step will run; every submit is refused
   double last_progress_s = 0.0;  // engine clock at the last finished step or idle turn

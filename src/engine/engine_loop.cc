@@ -55,7 +55,7 @@ EngineLimits resolve_limits(const EngineOptions& options, const step::ExecutorLi
   limits.max_num_batched_tokens = cut(options.max_num_batched_tokens, executor.max_num_batched_tokens);
   // Every running stream gets its token in every step.
   limits.max_num_seqs = std::min(cut(options.max_num_seqs, executor.max_slots), limits.max_num_batched_tokens);
-  limits.max_draft_tokens = std::min(options.num_draft_tokens, executor.max_draft_tokens);
+  limits.max_draft_tokens = std::min({options.num_draft_tokens, executor.max_draft_tokens, kMaxDraftTokens});
   limits.max_queued_requests = options.max_queued_requests > 0 ? options.max_queued_requests : kDefaultQueuedRequests;
   limits.target_step_s = options.target_step_s > 0.0 ? options.target_step_s : kDefaultTargetStepS;
   return limits;
@@ -74,6 +74,7 @@ EngineLoop::EngineLoop(std::unique_ptr<step::StepExecutor> executor, ModelDescri
       last_progress_s_(clock.now()),
       mailbox_(static_cast<std::size_t>(limits_.max_queued_requests) + kMailboxReserve) {
   model_.max_model_len = std::min(limits_.max_model_len, limits_.max_pool_tokens);
+  model_.max_draft_tokens = limits_.max_draft_tokens;
   publish();
 }
 
@@ -164,7 +165,7 @@ bool EngineLoop::turn() {
   for (Message& message : mailbox_.drain()) take(std::move(message));
   end_what_is_over();
   const bool submitted = submit_next_step();
-  outbox_.deliver();  // who cancelled need not wait for the step
+  publish();  // who cancelled need not wait for the step
   if (num_in_flight_ == step::StepExecutor::kMaxInFlight || (num_in_flight_ > 0 && !submitted)) collect_oldest_step();
   publish();
   return num_in_flight_ > 0 || (!device_error_ && scheduler_.has_work());
@@ -225,14 +226,15 @@ void EngineLoop::collect_oldest_step() {
   scheduler_.apply(std::move(result), clock_.now());
 }
 
+/// The numbers first: whoever is told of an end finds it counted.
 void EngineLoop::publish() {
-  outbox_.deliver();
   last_progress_s_ = clock_.now();
   EngineStats stats;
   scheduler_.fill(stats);
   stats.device_lost = device_error_.has_value();
   stats.last_progress_s = last_progress_s_;
   stats_.publish(stats);
+  outbox_.deliver();
 }
 
 std::unique_ptr<Engine> make_engine(std::unique_ptr<step::StepExecutor> executor, ModelDescription model,

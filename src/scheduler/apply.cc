@@ -1,4 +1,5 @@
 // What a step's results mean for its sequences.
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -22,6 +23,9 @@ void Scheduler::apply(step::StepResult result, double now) {
   if (!step.rows.empty()) {
     ++totals_.num_steps;
     totals_.last_step_tokens = result.num_computed_tokens;
+    totals_.num_computed_tokens += static_cast<std::uint64_t>(result.num_computed_tokens);
+    const auto bucket = std::ranges::lower_bound(kStepTokenBounds, result.num_computed_tokens);
+    ++totals_.num_steps_by_tokens[static_cast<std::size_t>(bucket - kStepTokenBounds.begin())];
     budget_.observe(step.num_prefill_tokens, result.num_computed_tokens, result.execute_s);
   }
   for (std::size_t i = 0; i < step.rows.size(); ++i) apply_row(step.rows[i], result.rows[i], i, result, now);
@@ -103,6 +107,7 @@ void Scheduler::count_drafts(Sequence& sequence, const step::RowResult& row_resu
   ++totals_.num_drafts;
   totals_.num_draft_tokens += static_cast<std::uint64_t>(row_result.num_draft_tokens);
   totals_.num_accepted_tokens += static_cast<std::uint64_t>(row_result.num_tokens - 1);
+  for (std::int32_t i = 0; i + 1 < row_result.num_tokens; ++i) ++totals_.num_accepted_at[static_cast<std::size_t>(i)];
 }
 
 }  // namespace thalweg::scheduler

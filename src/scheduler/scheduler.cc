@@ -155,6 +155,7 @@ void Scheduler::fill(EngineStats& stats) const {
   stats.num_requests_rejected = num_rejected;
   stats.num_running = num_running();
   stats.num_waiting = num_waiting();
+  stats.num_held = num_waiting() - static_cast<std::int32_t>(waiting_.size());
   stats.num_blocks_total = kv_.num_blocks();
   stats.num_blocks_used = kv_.num_used();
 }

@@ -51,6 +51,10 @@ struct EndpointCall {
   std::shared_ptr<Exchange> exchange;
 };
 
+/// For what takes long: `work` runs on a text thread and its answer is sent from this one. 429 when too much waits
+/// there.
+void answer_on_text_thread(const EndpointCall& call, std::move_only_function<HttpResponse()> work);
+
 // One file per group.
 void serve_chat_completions(EndpointCall call);
 void serve_completions(EndpointCall call);

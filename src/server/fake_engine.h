@@ -92,6 +92,7 @@ class FakeEngine final : public Engine {
                     .architecture = "script",
                     .vocab_size = ByteTokenizer::kVocabSize + 4,
                     .max_model_len = options.max_model_len,
+                    .max_draft_tokens = 2,
                     .eos_token_ids = {ByteTokenizer::kEnd}};
     thread_ = std::thread([this] { loop(); });
   }
@@ -123,7 +124,8 @@ class FakeEngine final : public Engine {
     return stats;
   }
   Status reset_prefix_cache() override {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [this] { return !holds_resets_ || closing_; });
     if (!running_.empty()) return fail(ErrorCode::kFailedPrecondition, "sequences are running");
     return {};
   }
@@ -141,6 +143,16 @@ class FakeEngine final : public Engine {
     std::lock_guard lock(mutex_);
     held_ = held;
     wake_.notify_all();
+  }
+  /// A reset waits as for the end of a long step.
+  void hold_resets(bool held) {
+    std::lock_guard lock(mutex_);
+    holds_resets_ = held;
+    wake_.notify_all();
+  }
+  void set_stats(const EngineStats& stats) {
+    std::lock_guard lock(mutex_);
+    stats_ = stats;
   }
   void fail_next(Error error) {
     std::lock_guard lock(mutex_);
@@ -288,6 +300,7 @@ class FakeEngine final : public Engine {
   std::uint64_t last_id_ = 0;
   std::int32_t num_cancelled_ = 0;
   bool held_ = false;
+  bool holds_resets_ = false;
   bool closing_ = false;
   std::thread thread_;
 };

@@ -39,10 +39,11 @@ void serve_metrics(EndpointCall call) {
 }
 
 void serve_reset_prefix_cache(EndpointCall call) {
-  if (const Status reset = call.service.engine.reset_prefix_cache(); !reset) {
-    return call.exchange->respond(error_response(reset.error()));
-  }
-  call.exchange->respond({.body = R"({"success":true})"});
+  // The engine answers between two steps. Waiting for that is not for a thread with connections.
+  answer_on_text_thread(call, [&engine = call.service.engine]() -> HttpResponse {
+    if (const Status reset = engine.reset_prefix_cache(); !reset) return error_response(reset.error());
+    return {.body = R"({"success":true})"};
+  });
 }
 
 }  // namespace thalweg::server

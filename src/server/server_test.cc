@@ -371,6 +371,16 @@ TEST_F(ServerTest, KeysGuardAllButHealth) {
   EXPECT_EQ(call("POST", "/reset_prefix_cache", {}, "Authorization: Bearer boss\r\n").status, 200);
 }
 
+TEST_F(ServerTest, AResetThatWaitsForAStepKeepsNobodyElseWaiting) {
+  start(says("Hello"), {.admin_key = "boss"});  // one I/O thread
+  engine->hold_resets(true);
+  TestClient waits = client();
+  waits.send_request("POST", "/reset_prefix_cache", {}, "Authorization: Bearer boss\r\n");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(call("GET", "/version").status, 200);
+  engine->hold_resets(false);
+  EXPECT_EQ(waits.read_response().body, R"({"success":true})");
+}
+
 TEST_F(ServerTest, PipelinedAndKeptConnections) {
   start();
   TestClient one = client();
@@ -644,6 +654,35 @@ TEST_F(ServerTest, MetricsAddUpAfterAborts) {
   EXPECT_EQ(metric("thalweg_requests_finished_total" + model + R"(,reason="abort")"), "200");
   EXPECT_EQ(metric("thalweg_requests_finished_total" + model + R"(,reason="length")"), "1");
   EXPECT_EQ(metric("vllm:e2e_request_latency_seconds_count" + model), "1");
+}
+
+TEST_F(ServerTest, MetricsOfTheEngine) {
+  start();
+  EngineStats stats;
+  stats.num_waiting = 7;
+  stats.num_held = 3;
+  stats.num_computed_tokens = 1 + 9 + 20000;
+  stats.num_steps_by_tokens[0] = 1;      // 1 token
+  stats.num_steps_by_tokens[2] = 1;      // 9 of at most 16
+  stats.num_steps_by_tokens.back() = 1;  // 20,000
+  stats.num_accepted_at[0] = 5;
+  stats.num_accepted_at[1] = 2;
+  engine->set_stats(stats);
+  const std::string model = R"({engine="0",model_name="fake")";
+  EXPECT_EQ(metric("vllm:num_requests_waiting_by_reason" + model + R"(,reason="capacity"})"), "4");
+  EXPECT_EQ(metric("vllm:num_requests_waiting_by_reason" + model + R"(,reason="deferred"})"), "3");
+  EXPECT_EQ(metric("vllm:spec_decode_num_accepted_tokens_per_pos_total" + model + R"(,position="0"})"), "5");
+  EXPECT_EQ(metric("vllm:spec_decode_num_accepted_tokens_per_pos_total" + model + R"(,position="1"})"), "2");
+  for (const std::string name : {"thalweg_step_tokens", "vllm:iteration_tokens_total"}) {
+    const std::string bucket = name + R"(_bucket{model_name="fake",engine="0",le=)";
+    EXPECT_EQ(metric(bucket + R"("1"})"), "1");
+    EXPECT_EQ(metric(bucket + R"("8"})"), "1");
+    EXPECT_EQ(metric(bucket + R"("16"})"), "2");
+    EXPECT_EQ(metric(bucket + R"("16384"})"), "2");
+    EXPECT_EQ(metric(bucket + R"("+Inf"})"), "3");
+    EXPECT_EQ(metric(name + R"(_sum{model_name="fake",engine="0"})"), "20010");
+    EXPECT_EQ(metric(name + R"(_count{model_name="fake",engine="0"})"), "3");
+  }
 }
 
 /// Private memory that does not go back, also if swapped out.

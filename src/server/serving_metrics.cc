@@ -1,5 +1,7 @@
 #include "server/serving_metrics.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -15,6 +17,8 @@ namespace thalweg::server {
 namespace {
 
 constexpr std::array<std::string_view, 4> kOutcomes = {"stop", "length", "abort", "error"};
+// What waits has no place yet, or is held until its request's prompt is computed.
+constexpr std::array<std::string_view, 2> kWaitReasons = {"capacity", "deferred"};
 constexpr std::array<std::string_view, 5> kStatusClasses = {"1xx", "2xx", "3xx", "4xx", "5xx"};
 
 const std::vector<double>& seconds() {
@@ -28,6 +32,31 @@ const std::vector<double>& token_counts() {
   static const std::vector<double> buckets = {1,   2,    5,    10,   20,    50,    100,   200,
                                               500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
   return buckets;
+}
+
+/// A label's value as the text format wants it.
+std::string escaped(std::string_view value) {
+  std::string text;
+  for (const char letter : value) {
+    if (letter == '\\' || letter == '"') text += '\\';
+    letter == '\n' ? text += "\\n" : text += letter;
+  }
+  return text;
+}
+
+/// The engine counts its steps itself, so this family is written from the snapshot and not recorded.
+void write_step_tokens(std::string& out, std::string_view name, const MetricLabels& labels, const EngineStats& stats) {
+  std::string all_labels;
+  for (const auto& [label, value] : labels) all_labels += fmt::format("{}=\"{}\",", label, escaped(value));
+  out += fmt::format("# HELP {0} Tokens computed in a step.\n# TYPE {0} histogram\n", name);
+  std::uint64_t count = 0;
+  for (std::size_t i = 0; i < stats.num_steps_by_tokens.size(); ++i) {
+    count += stats.num_steps_by_tokens[i];
+    const std::string bound = i < kStepTokenBounds.size() ? fmt::format("{}", kStepTokenBounds[i]) : "+Inf";
+    out += fmt::format("{}_bucket{{{}le=\"{}\"}} {}\n", name, all_labels, bound, count);
+  }
+  all_labels.pop_back();
+  out += fmt::format("{0}_sum{{{1}}} {2}\n{0}_count{{{1}}} {3}\n", name, all_labels, stats.num_computed_tokens, count);
 }
 
 const std::vector<double>& sequence_counts() {
@@ -61,6 +90,13 @@ struct ServingMetrics::Series {
                                                   with("reason", kOutcomes[i])),
                              registry.add_counter("vllm:request_success_total", "Requests that ended, by reason.",
                                                   with("finished_reason", kOutcomes[i]))};
+    }
+    for (std::size_t i = 0; i < kWaitReasons.size(); ++i) {
+      waiting_by_reason[i].metrics = {
+          registry.add_gauge("thalweg_sequences_waiting_by_reason", "Sequences waiting to be scheduled, by reason.",
+                             with("reason", kWaitReasons[i])),
+          registry.add_gauge("vllm:num_requests_waiting_by_reason", "Sequences waiting to be scheduled, by reason.",
+                             with("reason", kWaitReasons[i]))};
     }
     for (const Route& route : routes()) add_route(route.path);
     add_route("other");
@@ -149,6 +185,7 @@ struct ServingMetrics::Series {
       gauge("thalweg_sequences_running", "Sequences being computed.", {"vllm:num_requests_running"});
   const Named<Gauge> waiting =
       gauge("thalweg_sequences_waiting", "Sequences waiting to be scheduled.", {"vllm:num_requests_waiting"});
+  std::array<Named<Gauge>, kWaitReasons.size()> waiting_by_reason;
   const Named<Gauge> kv_usage = gauge("thalweg_kv_cache_usage_ratio", "Share of blocks held by sequences, 1 is full.",
                                       {"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"});
   const Named<Gauge> blocks = gauge("thalweg_kv_blocks", "Blocks of the KV cache.");
@@ -170,6 +207,7 @@ struct ServingMetrics::Series {
                                               {"vllm:spec_decode_num_draft_tokens_total"});
   const Named<Counter> accepted_tokens = counter("thalweg_spec_decode_accepted_tokens_total", "Draft tokens accepted.",
                                                  {"vllm:spec_decode_num_accepted_tokens_total"});
+  std::vector<Named<Counter>> accepted_at;  // one per place of a draft
 };
 
 ServingMetrics::ServingMetrics(const std::string& model_name, const ModelDescription& model)
@@ -178,6 +216,14 @@ ServingMetrics::ServingMetrics(const std::string& model_name, const ModelDescrip
   labels.emplace_back("kv_bytes_per_token", std::to_string(model.kv_bytes_per_token));
   for (const std::string_view name : {"thalweg_cache_config_info", "vllm:cache_config_info"}) {
     series_->registry.add_gauge(name, "What the KV cache was made for.", labels).set(1);
+  }
+  for (std::int32_t i = 0; i < model.max_draft_tokens; ++i) {
+    const MetricLabels place = series_->with("position", std::to_string(i));
+    Series::Named<Counter>& counters = series_->accepted_at.emplace_back();
+    for (const std::string_view name : {"thalweg_spec_decode_accepted_tokens_per_position_total",
+                                        "vllm:spec_decode_num_accepted_tokens_per_pos_total"}) {
+      counters.metrics.push_back(series_->registry.add_counter(name, "Draft tokens accepted, by their place.", place));
+    }
   }
 }
 
@@ -234,6 +280,8 @@ std::string ServingMetrics::render(const EngineStats& stats) {
 
   series.running.set(stats.num_running);
   series.waiting.set(stats.num_waiting);
+  series.waiting_by_reason[0].set(stats.num_waiting - stats.num_held);
+  series.waiting_by_reason[1].set(stats.num_held);
   const auto num_blocks = static_cast<double>(stats.num_blocks_total);
   series.blocks.set(num_blocks);
   series.kv_usage.set(num_blocks > 0 ? static_cast<double>(stats.num_blocks_used) / num_blocks : 0.0);
@@ -247,7 +295,14 @@ std::string ServingMetrics::render(const EngineStats& stats) {
   series.drafts.set(static_cast<double>(stats.num_drafts));
   series.draft_tokens.set(static_cast<double>(stats.num_draft_tokens));
   series.accepted_tokens.set(static_cast<double>(stats.num_accepted_tokens));
-  return series.registry.render();
+  for (std::size_t i = 0; i < series.accepted_at.size(); ++i) {
+    series.accepted_at[i].set(static_cast<double>(stats.num_accepted_at[i]));
+  }
+  std::string text = series.registry.render();
+  for (const std::string_view name : {"thalweg_step_tokens", "vllm:iteration_tokens_total"}) {
+    write_step_tokens(text, name, series.labels, stats);
+  }
+  return text;
 }
 
 }  // namespace thalweg::server

@@ -61,13 +61,8 @@ void serve_text(EndpointCall call, HttpResponse (*answer)(const ServedModel&, co
   if (body.size() <= call.service.options.inline_body_bytes) {
     return call.exchange->respond(answer(call.service.model, body));
   }
-  const bool is_taken = call.service.text_pool.try_run([call, answer, body = std::move(body)] {
-    HttpResponse response = answer(call.service.model, body);
-    call.io.post([call, response = std::move(response)]() mutable { call.exchange->respond(std::move(response)); });
-  });
-  if (!is_taken) {
-    call.exchange->respond(error_response(ApiError(429, "resource_exhausted", "too many long texts wait already")));
-  }
+  answer_on_text_thread(call,
+                        [&model = call.service.model, answer, body = std::move(body)] { return answer(model, body); });
 }
 
 }  // namespace

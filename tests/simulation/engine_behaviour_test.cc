@@ -243,6 +243,37 @@ TEST(Engine, GaugesAreRightAfterAStormOfCancels) {
   EXPECT_EQ(simulation.sink->num_finished(), 200U);
 }
 
+/// Looks at the engine's numbers whenever something is delivered.
+class StatsSink final : public EventSink {
+ public:
+  explicit StatsSink(const Engine& engine) : engine_(engine) {}
+  void deliver(std::vector<Event>) override { stats = engine_.stats(); }
+
+  EngineStats stats;
+
+ private:
+  const Engine& engine_;
+};
+
+TEST(Engine, AnEndIsCountedBeforeItIsTold) {
+  Simulation simulation;
+  const auto sink = std::make_shared<StatsSink>(simulation.engine);
+  std::vector<RequestId> ids;
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    const Result<RequestId> id = simulation.engine.submit(make_request(20, 50, i), sink);
+    ASSERT_TRUE(id);
+    ids.push_back(*id);
+  }
+  for (int i = 0; i < 10; ++i) simulation.turn();
+  EXPECT_GT(sink->stats.num_running, 0);
+  for (RequestId id : ids) simulation.engine.cancel(id);
+  simulation.turn();
+  EXPECT_EQ(sink->stats.num_running, 0);
+  EXPECT_EQ(sink->stats.num_waiting, 0);
+  EXPECT_EQ(sink->stats.num_blocks_used, 0);
+  EXPECT_EQ(sink->stats.num_sequences_cancelled, 20U);
+}
+
 TEST(Engine, DeadlinesEndWhatWaitsAndWhatRuns) {
   FakeExecutorOptions executor = small_executor();
   executor.limits.max_slots = 1;
@@ -430,6 +461,24 @@ TEST(Engine, BetterPriorityTakesThePlaceOfWorse) {
   EXPECT_EQ(simulation.sequence(first_batch).finish->num_preemptions, 0);
   EXPECT_EQ(simulation.sequence(second_batch).finish->num_preemptions, 1);
   for (RequestId id : {first_batch, second_batch, urgent}) simulation.expect_right_answer(id);
+}
+
+TEST(Engine, NobodyGivesWayInVain) {
+  Simulation simulation;                            // 64 blocks of 4 tokens
+  GenerateRequest batch = make_request(40, 12, 1);  // 10 blocks that all four hold
+  batch.priority = 5;
+  batch.num_sequences = 4;
+  const RequestId first = simulation.submit(make_request(140, 20, 2));  // 40 blocks at its end, gives way to nobody
+  const RequestId shared = simulation.submit(batch);
+  for (int i = 0; i < 6; ++i) simulation.turn();
+  ASSERT_EQ(simulation.engine.stats().num_running, 5);
+  GenerateRequest better = make_request(120, 10, 3);  // more than the batch's sequences could give together
+  better.priority = 1;
+  const RequestId waits = simulation.submit(better);
+  simulation.run();
+  EXPECT_EQ(simulation.engine.stats().num_preemptions, 0U);
+  for (RequestId id : {first, waits}) simulation.expect_right_answer(id);
+  for (std::int32_t i = 0; i < 4; ++i) simulation.expect_right_answer(shared, i);
 }
 
 TEST(Engine, EqualPriorityIsFirstComeFirstServed) {
