@@ -40,9 +40,11 @@ class HuggingFaceCheckpoint final : public MappedCheckpoint {
   Result<const TensorInfo*> require(std::string_view name) const override {
     const auto unsupported = std::ranges::find(unsupported_, name, &UnsupportedTensor::name);
     if (unsupported == unsupported_.end()) return Checkpoint::require(name);
-    return fail(ErrorCode::kUnimplemented,
-                fmt::format("tensor '{}' of '{}' has dtype {}; supported are F32, F16, BF16, F8_E4M3, I8, U8, I32, I64",
-                            printable(name), path(), unsupported->type));
+    return fail(
+        ErrorCode::kUnimplemented,
+        fmt::format(
+            "tensor '{}' of '{}' has dtype {}; supported are F32, F16, BF16, F8_E4M3, F8_E8M0, I8, U8, I32, I64",
+            printable(name), path(), unsupported->type));
   }
 
  private:

@@ -61,7 +61,7 @@ TEST(Safetensors, ReadsEveryTypeAndKeepsTheUnsupportedOnesApart) {
   const Case cases[] = {{"F32", 32, true},     {"F16", 16, true},     {"BF16", 16, true},    {"F8_E4M3", 8, true},
                         {"I8", 8, true},       {"U8", 8, true},       {"I32", 32, true},     {"I64", 64, true},
                         {"F64", 64, false},    {"BOOL", 8, false},    {"I16", 16, false},    {"U16", 16, false},
-                        {"U32", 32, false},    {"U64", 64, false},    {"F8_E5M2", 8, false}, {"F8_E8M0", 8, false},
+                        {"U32", 32, false},    {"U64", 64, false},    {"F8_E5M2", 8, false}, {"F8_E8M0", 8, true},
                         {"F6_E2M3", 6, false}, {"F6_E3M2", 6, false}, {"F4", 4, false},      {"C64", 64, false}};
   for (const Case& expected : cases) {
     const std::size_t num_bytes = 8 * expected.bits / 8;
@@ -145,15 +145,16 @@ TEST(SafetensorsWriter, WritesWhatTheReaderReads) {
   Result<SafetensorsWriter> writer = SafetensorsWriter::create(path,
                                                                {{"first", device::DType::kF32, {2, 1}},
                                                                 {"empty", device::DType::kF32, {0}},
-                                                                {"\"x\"\n", device::DType::kBF16, {3}}},
+                                                                {"\"x\"\n", device::DType::kBF16, {3}},
+                                                                {"scale", device::DType::kF8E8M0, {2}}},
                                                                {{"source", "test"}});
   ASSERT_TRUE(writer.has_value()) << writer.error().message;
   EXPECT_FALSE(std::filesystem::exists(path));
-  EXPECT_EQ(writer->bytes_missing(), 14u);
+  EXPECT_EQ(writer->bytes_missing(), 16u);
   EXPECT_TRUE(writer->append(bytes("123")).has_value());
   EXPECT_FALSE(writer->finish().has_value());
-  EXPECT_FALSE(writer->append(bytes("4567abcdefgh")).has_value());
-  EXPECT_TRUE(writer->append(bytes("45678abcdef")).has_value());
+  EXPECT_FALSE(writer->append(bytes("4567abcdefghijk")).has_value());
+  EXPECT_TRUE(writer->append(bytes("45678abcdefst")).has_value());
   EXPECT_TRUE(writer->finish().has_value());
   EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
 
@@ -161,11 +162,13 @@ TEST(SafetensorsWriter, WritesWhatTheReaderReads) {
   const std::string content{std::istreambuf_iterator<char>(stream), {}};
   const Result<SafetensorsFile> file = parse_safetensors(bytes(content), path);
   ASSERT_TRUE(file.has_value()) << file.error().message;
-  ASSERT_EQ(file->tensors.size(), 3u);
+  ASSERT_EQ(file->tensors.size(), 4u);
   EXPECT_EQ(content.substr(file->tensors[0].offset, 8), "12345678");
   EXPECT_EQ(file->tensors[0].offset % 8, 0u);
   EXPECT_EQ(file->tensors[2].name, "\"x\"\n");
   EXPECT_EQ(content.substr(file->tensors[2].offset, 6), "abcdef");
+  EXPECT_EQ(file->tensors[3].dtype, device::DType::kF8E8M0);
+  EXPECT_EQ(content.substr(file->tensors[3].offset, 2), "st");
 }
 
 TEST(SafetensorsWriter, LeavesNothingBehindWhenGivenUp) {
@@ -189,6 +192,7 @@ TEST(SafetensorsWriter, RefusesWhatTheFormatCannotHold) {
   };
   using device::DType;
   EXPECT_THAT(message({{"t", DType::kQ4_0, {32}}}), HasSubstr("Q4_0"));
+  EXPECT_THAT(message({{"t", DType::kF4E2M1, {32}}}), HasSubstr("F4_E2M1"));
   EXPECT_THAT(message({{"t", DType::kF32, {std::int64_t{1} << 62}}}), HasSubstr("overflows"));
   EXPECT_THAT(message({{"t", DType::kF32, {-1}}}), HasSubstr("overflows"));
   EXPECT_THAT(message({{"t", DType::kF32, {1}}, {"t", DType::kF32, {1}}}), HasSubstr("twice"));
