@@ -15,14 +15,10 @@ std::optional<std::int64_t> or_required(std::int64_t value) {
   return value;
 }
 
-/// Weight formats besides plain floats: only FP8 with a scale per 128 x 128 block, which is what the kernels read.
+/// Weight formats besides plain floats: only FP8 with a scale per block.
 void check_quantization(ConfigReader& reader) {
   const Result<std::optional<weights::Fp8Block>> block = weights::fp8_block(reader.checkpoint());
-  if (!block) {
-    reader.keep(block.error());
-  } else if (*block && ((*block)->rows != 128 || (*block)->cols != 128)) {
-    reader.unsupported("weight_block_size", fmt::format("[{}, {}]", (*block)->rows, (*block)->cols), "[128, 128]");
-  }
+  if (!block) reader.keep(block.error());
 }
 
 DecoderConfig read_hugging_face(ConfigReader& reader, const DecoderDefaults& defaults) {

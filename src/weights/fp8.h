@@ -1,8 +1,11 @@
-// Block-quantised FP8 weights of Hugging Face folders: a scale per block beside each weight.
+// Block-quantised FP8 and FP4 weights of Hugging Face folders: a scale per block beside each weight.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "thalweg/error.h"
@@ -19,8 +22,15 @@ struct Fp8Block {
 /// What config.json says of quantisation: empty for plain weights, an error for a method other than block FP8.
 Result<std::optional<Fp8Block>> fp8_block(const Checkpoint& checkpoint);
 
-/// The scales of an F8_E4M3 matrix, [ceil(rows / block.rows), ceil(cols / block.cols)], by which elements
-/// are multiplied. From the tensor "<name>_scale_inv", which must have that shape and finite values.
-Result<std::vector<float>> fp8_block_scales(const Checkpoint& checkpoint, const TensorInfo& weight);
+/// Scales by which a matrix's elements are multiplied, [ceil(rows / block.rows), ceil(cols / block.cols)].
+struct BlockScales {
+  Fp8Block block;
+  std::vector<float> values;         // of scales stored as F32 or BF16
+  std::span<const std::byte> bytes;  // of F8_E8M0 as they lie in the file: values is empty
+};
+
+/// Of a matrix in F8_E4M3, in the blocks of config.json, or of FP4 codes, two in a byte of I8, in blocks of 1 x 32. The
+/// tensor `scales` must have the shape that the weight needs and finite values.
+Result<BlockScales> read_block_scales(const Checkpoint& checkpoint, const TensorInfo& weight, const TensorInfo& scales);
 
 }  // namespace thalweg::weights

@@ -183,23 +183,27 @@ TEST(HuggingFace, UnsupportedTypesAreAnErrorOnlyForWhoNeedsThem) {
 
 class Fp8 : public testing::Test {
  protected:
-  // A weight of [130, 256] with scales of the given type and shape, all 0.5.
+  // A weight of [130, 256] with scales of the given type and shape: their values, or bytes as numbers.
   Result<std::vector<float>> scales(const std::string& quantization, const std::string& type, int rows, int cols,
-                                    const std::string& scale) {
+                                    const std::string& scale, const std::string& weight_type = "F8_E4M3") {
     std::string data(static_cast<std::size_t>(130 * 256), '\x38');
     const std::size_t begin = data.size();
     for (int i = 0; i < rows * cols; ++i) data += scale;
     folder_.write("config.json", R"({"architectures":["X"])" + quantization + "}");
     folder_.write(
         "model.safetensors",
-        aligned_safetensors(R"({"w":{"dtype":"F8_E4M3","shape":[130,256],"data_offsets":[0,)" + std::to_string(begin) +
-                                R"(]},"w_scale_inv":{"dtype":")" + type + R"(","shape":[)" + std::to_string(rows) +
-                                "," + std::to_string(cols) + R"(],"data_offsets":[)" + std::to_string(begin) + "," +
-                                std::to_string(data.size()) + "]}}",
+        aligned_safetensors(R"({"w":{"dtype":")" + weight_type + R"(","shape":[130,256],"data_offsets":[0,)" +
+                                std::to_string(begin) + R"(]},"w_scale_inv":{"dtype":")" + type + R"(","shape":[)" +
+                                std::to_string(rows) + "," + std::to_string(cols) + R"(],"data_offsets":[)" +
+                                std::to_string(begin) + "," + std::to_string(data.size()) + "]}}",
                             data));
     auto checkpoint = Checkpoint::open(folder_.path());
     if (!checkpoint) return std::unexpected(checkpoint.error());
-    return fp8_block_scales(**checkpoint, *(*checkpoint)->find("w"));
+    Result<BlockScales> read =
+        read_block_scales(**checkpoint, *(*checkpoint)->find("w"), *(*checkpoint)->find("w_scale_inv"));
+    if (!read) return std::unexpected(read.error());
+    for (const std::byte byte : read->bytes) read->values.push_back(std::to_integer<std::uint8_t>(byte));
+    return read->values;
   }
 
   TemporaryFolder folder_;
@@ -214,6 +218,38 @@ TEST_F(Fp8, ReadsScalesOfWholeAndPartialBlocks) {
               ElementsAre(0.5f, 0.5f, 0.5f, 0.5f));
 }
 
+constexpr const char* kPowersOfTwo =
+    R"(,"quantization_config":{"quant_method":"fp8","weight_block_size":[64,128],"scale_fmt":"ue8m0")";
+
+TEST_F(Fp8, KeepsTheBytesOfPowersOfTwo) {
+  EXPECT_THAT(scales(std::string(kPowersOfTwo) + "}", "F8_E8M0", 3, 2, "\x78").value(),
+              ElementsAre(0x78, 0x78, 0x78, 0x78, 0x78, 0x78));
+  EXPECT_THAT(scales(std::string(kPowersOfTwo) + "}", "F32", 3, 2, bytes_of(0.25f)).value(), testing::Each(0.25f));
+  const auto fp4 = scales(std::string(kPowersOfTwo) + R"(,"expert_dtype":"fp4"})", "F8_E8M0", 130, 16, "\x70", "I8");
+  ASSERT_TRUE(fp4.has_value()) << fp4.error().message;
+  EXPECT_EQ(fp4->size(), 130u * 16u);
+}
+
+TEST_F(Fp8, RefusesContradictions) {
+  const auto message = [&](const std::string& members, const std::string& type, int rows, int cols,
+                           const std::string& scale, const std::string& weight_type) {
+    return scales(kPowersOfTwo + members + "}", type, rows, cols, scale, weight_type).error().message;
+  };
+  EXPECT_THAT(message("", "F32", 3, 2, bytes_of(0.3f), "F8_E4M3"), HasSubstr("hold 0.3 at [0], needs powers of two"));
+  EXPECT_THAT(message("", "F8_E8M0", 3, 2, "\xff", "F8_E4M3"), HasSubstr("nan at [0]"));
+  EXPECT_THAT(message("", "F8_E8M0", 2, 2, "\x70", "F8_E4M3"), HasSubstr("needs [3, 2]"));
+  EXPECT_THAT(message("", "F8_E8M0", 130, 8, "\x70", "I8"),
+              AllOf(HasSubstr("needs [130, 16]"), HasSubstr("[130, 512]"), HasSubstr("[1, 32]")));
+  EXPECT_THAT(message("", "F32", 130, 16, bytes_of(0.25f), "I8"), HasSubstr("F32, needs F8_E8M0"));
+  EXPECT_THAT(message(R"(,"expert_dtype":"fp8")", "F8_E8M0", 130, 16, "\x70", "I8"), HasSubstr("expert_dtype"));
+  EXPECT_THAT(message(R"(,"expert_dtype":"int4")", "F8_E8M0", 130, 16, "\x70", "I8"), HasSubstr("'fp4' or 'fp8'"));
+  EXPECT_THAT(scales(R"(,"quantization_config":{"quant_method":"fp8","weight_block_size":[64,128],"scale_fmt":"log2"})",
+                     "F32", 3, 2, bytes_of(0.5f))
+                  .error()
+                  .message,
+              HasSubstr("'ue8m0' or 'float'"));
+}
+
 TEST_F(Fp8, NamesWhatIsWrong) {
   const auto message = [&](const std::string& quantization, const std::string& type, int rows,
                            const std::string& scale) {
@@ -221,7 +257,8 @@ TEST_F(Fp8, NamesWhatIsWrong) {
   };
   EXPECT_THAT(message(kBlocks, "F32", 1, bytes_of(0.5f)),
               AllOf(HasSubstr("'w_scale_inv'"), HasSubstr("[1, 2]"), HasSubstr("needs [2, 2]")));
-  EXPECT_THAT(message(kBlocks, "F16", 2, bytes_of<std::uint16_t>(0x3800)), HasSubstr("F16, needs F32 or BF16"));
+  EXPECT_THAT(message(kBlocks, "F16", 2, bytes_of<std::uint16_t>(0x3800)),
+              HasSubstr("F16, needs F32, BF16 or F8_E8M0"));
   EXPECT_THAT(message(kBlocks, "F32", 2, bytes_of(0x7f800000u)), HasSubstr("inf at [0]"));
   EXPECT_THAT(message("", "F32", 2, bytes_of(0.5f)), HasSubstr("no quantization_config"));
   EXPECT_THAT(message(R"(,"quantization_config":{"quant_method":"gptq"})", "F32", 2, bytes_of(0.5f)),

@@ -23,7 +23,7 @@ inline constexpr device::DType kWeightTypes[] = {
 /// A matrix with its memory.
 struct RandomMatrix {
   std::vector<std::byte> bytes;
-  std::vector<float> block_scales;
+  std::vector<float> scales;
   StoredMatrix stored;
 };
 
@@ -77,12 +77,15 @@ inline RandomMatrix random_matrix(device::DType dtype, std::int64_t num_rows, st
         }
     }
   }
+  matrix.stored = {dtype, matrix.bytes.data(), num_rows, num_cols};
   if (dtype == device::DType::kF8E4M3) {
-    matrix.block_scales.resize(static_cast<std::size_t>((num_rows + 127) / 128 * ((num_cols + 127) / 128)));
-    for (float& scale : matrix.block_scales) scale = 0.5F + std::fabs(uniform(random));
+    constexpr std::int64_t kBlock = 128;
+    matrix.scales.resize(
+        static_cast<std::size_t>((num_rows + kBlock - 1) / kBlock * ((num_cols + kBlock - 1) / kBlock)));
+    for (float& scale : matrix.scales) scale = 0.5F + std::fabs(uniform(random));
+    matrix.stored.scales = {device::DType::kF32, reinterpret_cast<const std::byte*>(matrix.scales.data()), kBlock,
+                            kBlock};
   }
-  matrix.stored = {dtype, matrix.bytes.data(), num_rows, num_cols,
-                   matrix.block_scales.empty() ? nullptr : matrix.block_scales.data()};
   return matrix;
 }
 

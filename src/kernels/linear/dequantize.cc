@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -19,14 +20,25 @@ void convert_row(const std::byte* row, std::int64_t num_cols, float* out, Conver
   }
 }
 
-// One fp32 scale per block of 128 x 128.
-void convert_fp8_row(const StoredMatrix& matrix, std::int64_t row, float* out) {
-  CHECK(matrix.block_scales != nullptr);
-  const std::int64_t scales_per_row = (matrix.num_cols + 127) / 128;
-  const float* scales = matrix.block_scales + row / 128 * scales_per_row;
-  const std::byte* codes = matrix.data + row * matrix.num_cols;
-  for (std::int64_t k = 0; k < matrix.num_cols; ++k) {
-    out[k] = device::float_from_f8_e4m3(std::to_integer<std::uint8_t>(codes[k])) * scales[k / 128];
+float scale_at(const BlockScales& scales, std::int64_t index) {
+  if (scales.dtype == DType::kF8E8M0) {
+    return device::float_from_f8_e8m0(std::to_integer<std::uint8_t>(scales.data[index]));
+  }
+  float scale = 0.0F;
+  std::memcpy(&scale, scales.data + index * static_cast<std::int64_t>(sizeof(scale)), sizeof(scale));
+  return scale;
+}
+
+// out[k] = value(k) times the scale of its block.
+template <typename Value>
+void convert_scaled_row(const StoredMatrix& matrix, std::int64_t row, float* out, Value&& value) {
+  const BlockScales& scales = matrix.scales;
+  CHECK(scales.data != nullptr);
+  const std::int64_t blocks_per_row = (matrix.num_cols + scales.block_cols - 1) / scales.block_cols;
+  for (std::int64_t block = 0; block < blocks_per_row; ++block) {
+    const float scale = scale_at(scales, row / scales.block_rows * blocks_per_row + block);
+    const std::int64_t end = std::min(matrix.num_cols, (block + 1) * scales.block_cols);
+    for (std::int64_t k = block * scales.block_cols; k < end; ++k) out[k] = value(k) * scale;
   }
 }
 
@@ -59,7 +71,15 @@ void dequantize_rows(const StoredMatrix& matrix, std::int64_t first_row, std::in
         convert_row<std::uint16_t>(from, matrix.num_cols, out, device::float_from_bf16);
         break;
       case DType::kF8E4M3:
-        convert_fp8_row(matrix, row, out);
+        convert_scaled_row(matrix, row, out, [from](std::int64_t k) {
+          return device::float_from_f8_e4m3(std::to_integer<std::uint8_t>(from[k]));
+        });
+        break;
+      case DType::kF4E2M1:
+        convert_scaled_row(matrix, row, out, [from](std::int64_t k) {
+          const auto pair = std::to_integer<std::uint8_t>(from[k / 2]);
+          return device::float_from_f4_e2m1(k % 2 == 0 ? pair & 15 : pair >> 4);
+        });
         break;
       default:
         convert_block_row(matrix.dtype, from, matrix.num_cols, out);

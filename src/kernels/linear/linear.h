@@ -27,18 +27,27 @@
 
 namespace thalweg::kernels {
 
+/// Scales of a matrix of FP8 or FP4 codes, one per block of elements: [ceil(num_rows / block_rows), ceil(num_cols /
+/// block_cols)], the last blocks may be cut. Not owned.
+struct BlockScales {
+  device::DType dtype = device::DType::kF32;  // or kF8E8M0, the bytes of the file
+  const std::byte* data = nullptr;
+  std::int64_t block_rows = 0;
+  std::int64_t block_cols = 0;
+};
+
 /// A matrix as it lies in a file: [num_rows, num_cols], rows contiguous. Not owned.
-/// FP8 has one fp32 scale per 128 x 128 block in `block_scales`, [ceil(rows/128), ceil(cols/128)].
 struct StoredMatrix {
   device::DType dtype = device::DType::kF32;
   const std::byte* data = nullptr;
   std::int64_t num_rows = 0;
   std::int64_t num_cols = 0;
-  const float* block_scales = nullptr;
+  BlockScales scales = {};  // of kF8E4M3 and kF4E2M1, by which codes are multiplied
 };
 
 /// How weights are kept after loading. Chosen from the stored type: floats stay as they are, types of at
-/// most 4 bits become kQ4, the others kQ8. FP8 becomes bf16.
+/// most 4 bits become kQ4, the others kQ8. FP8 and FP4
+/// become bf16, which is exact where scales are powers of two.
 enum class WeightFormat : std::uint8_t { kF32, kF16, kBF16, kQ4, kQ8 };
 
 /// Writes rows [first_row, first_row + num_rows) as fp32, [num_rows, num_cols].

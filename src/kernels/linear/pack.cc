@@ -29,6 +29,7 @@ std::optional<Coding> coding_of(DType dtype) {
       return Coding::kF16;
     case DType::kBF16:
     case DType::kF8E4M3:
+    case DType::kF4E2M1:
       return Coding::kBF16;
     case DType::kQ4_0:
     case DType::kQ4_1:
@@ -238,7 +239,7 @@ void pack_float_row(const PackedPart& part, std::byte* tile, std::int64_t r, con
     spread_row<std::uint32_t>(tile, r, reinterpret_cast<const std::byte*>(values.data()), part.num_cols);
     return;
   }
-  CHECK(part.coding == Coding::kBF16);  // FP8 with its scales
+  CHECK(part.coding == Coding::kBF16);  // FP8 or FP4 with their scales
   for (std::int64_t k = 0; k < part.num_cols; ++k) {
     put(tile + (k * kTileRows + r) * 2, device::bf16_from_float(values[static_cast<std::size_t>(k)]));
   }
@@ -262,6 +263,20 @@ void pack_tile(const PackedPart& part, const PartSource& source, std::int64_t ti
 
 // ---- What a caller may get wrong. ----
 
+Status check_scales(const StoredMatrix& matrix) {
+  const BlockScales& scales = matrix.scales;
+  if (scales.data == nullptr || scales.block_rows < 1 || scales.block_cols < 1) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("linear weight of type {} comes without its block scales",
+                                                         device::dtype_name(matrix.dtype)));
+  }
+  if (scales.dtype != DType::kF32 && scales.dtype != DType::kF8E8M0) {
+    return fail(ErrorCode::kUnimplemented,
+                fmt::format("block scales of type {} are not supported, needs F32 or F8_E8M0",
+                            device::dtype_name(scales.dtype)));
+  }
+  return {};
+}
+
 Status check_part(const StoredMatrix& matrix, std::int64_t num_cols) {
   const auto name = device::dtype_name(matrix.dtype);
   if (!coding_of(matrix.dtype)) {
@@ -282,9 +297,7 @@ Status check_part(const StoredMatrix& matrix, std::int64_t num_cols) {
         ErrorCode::kInvalidArgument,
         fmt::format("linear weight of type {} has {} columns, needs a multiple of {}", name, matrix.num_cols, block));
   }
-  if (matrix.dtype == DType::kF8E4M3 && matrix.block_scales == nullptr) {
-    return fail(ErrorCode::kInvalidArgument, "FP8 linear weight comes without its block scales");
-  }
+  if (matrix.dtype == DType::kF8E4M3 || matrix.dtype == DType::kF4E2M1) return check_scales(matrix);
   return {};
 }
 

@@ -146,11 +146,67 @@ TEST_F(Linear, DequantizesFp8WithItsBlockScales) {
   std::iota(reinterpret_cast<std::uint8_t*>(codes.data()), reinterpret_cast<std::uint8_t*>(codes.data()) + 900,
             std::uint8_t{0});
   const float scales[] = {1.0F, 2.0F, 0.5F};
-  const std::vector<float> values = dequantized({DType::kF8E4M3, codes.data(), 3, 300, scales});
+  const std::vector<float> values = dequantized(
+      {DType::kF8E4M3, codes.data(), 3, 300, {DType::kF32, std::as_bytes(std::span(scales)).data(), 128, 128}});
   for (std::size_t i = 0; i < values.size(); ++i) {
     const float expected = device::float_from_f8_e4m3(static_cast<std::uint8_t>(codes[i])) * scales[i % 300 / 128];
     if (std::isnan(expected)) continue;
     ASSERT_EQ(values[i], expected) << i;
+  }
+}
+
+// First bytes of DeepSeek-V4.1-Flash's layers.0.attn.wkv and layers.0.ffn.experts.0.w1, and what they stand for
+// (DeepSeek-V4.1 specification, sections 6.4 and 6.5).
+TEST_F(Linear, DequantizesBytesOfAReleasedCheckpoint) {
+  const std::vector<std::byte> fp8 = from_hex("d871f2797069f0e5");
+  const std::vector<std::byte> fp8_scale = from_hex("73");
+  EXPECT_THAT(dequantized({DType::kF8E4M3, fp8.data(), 1, 8, {DType::kF8E8M0, fp8_scale.data(), 32, 32}}),
+              testing::ElementsAre(-0.00390625F, 0.03515625F, -0.0390625F, 0.0703125F, 0.03125F, 0.017578125F,
+                                   -0.03125F, -0.0126953125F));
+  const std::vector<std::byte> fp4 = from_hex("a0a8ec4aadaf42aa");
+  const std::vector<std::byte> fp4_scale = from_hex("78");
+  EXPECT_THAT(dequantized({DType::kF4E2M1, fp4.data(), 1, 16, {DType::kF8E8M0, fp4_scale.data(), 1, 32}}),
+              testing::ElementsAre(0.0F, -0.0078125F, 0.0F, -0.0078125F, -0.015625F, -0.03125F, -0.0078125F, 0.015625F,
+                                   -0.0234375F, -0.0078125F, -0.046875F, -0.0078125F, 0.0078125F, 0.015625F,
+                                   -0.0078125F, -0.0078125F));
+}
+
+// FP8 and FP4 in blocks of any shape, the last ones cut; powers of two as scales make bf16 exact.
+TEST_F(Linear, PacksScaledBlocksExactly) {
+  struct Case {
+    DType dtype;
+    std::int64_t block_rows;
+    std::int64_t block_cols;
+  };
+  constexpr std::int64_t kRows = 35;
+  constexpr std::int64_t kCols = 70;
+  for (const auto& [dtype, block_rows, block_cols] :
+       {Case{DType::kF8E4M3, 32, 32}, Case{DType::kF8E4M3, 16, 128}, Case{DType::kF4E2M1, 1, 32}}) {
+    std::mt19937 random(3);
+    const std::int64_t blocks_per_row = (kCols + block_cols - 1) / block_cols;
+    std::vector<std::byte> scales(static_cast<std::size_t>((kRows + block_rows - 1) / block_rows * blocks_per_row));
+    for (std::byte& scale : scales) scale = static_cast<std::byte>(100 + random() % 50);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(kRows * device::row_bytes(dtype, kCols)));
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random() % 2 * 0x80 + random() % 0x7f);  // no NaN
+    const StoredMatrix matrix{
+        dtype, bytes.data(), kRows, kCols, {DType::kF8E8M0, scales.data(), block_rows, block_cols}};
+
+    std::vector<float> expected;
+    for (std::int64_t i = 0; i < kRows * kCols; ++i) {
+      const auto row = i / kCols;
+      const auto col = i % kCols;
+      const auto scale = scales[static_cast<std::size_t>(row / block_rows * blocks_per_row + col / block_cols)];
+      const auto byte = static_cast<std::uint8_t>(bytes[static_cast<std::size_t>(dtype == DType::kF4E2M1 ? i / 2 : i)]);
+      const float code = dtype == DType::kF4E2M1 ? device::float_from_f4_e2m1(i % 2 == 0 ? byte & 15 : byte >> 4)
+                                                 : device::float_from_f8_e4m3(byte);
+      expected.push_back(std::ldexp(code, static_cast<int>(scale) - 127));
+    }
+    EXPECT_TRUE(same_bits(dequantized(matrix), expected)) << device::dtype_name(dtype);
+    const LinearWeight weight = pack(matrix);
+    EXPECT_EQ(weight.format(), WeightFormat::kBF16);
+    std::vector<float> packed(expected.size());
+    for (std::int64_t row = 0; row < kRows; ++row) weight.read_row(row, packed.data() + row * kCols);
+    EXPECT_TRUE(same_bits(packed, expected)) << device::dtype_name(dtype);
   }
 }
 
@@ -233,6 +289,12 @@ TEST_F(Linear, RefusesWhatDoesNotFit) {
   empty.num_rows = 0;
   StoredMatrix unscaled = a.stored;
   unscaled.dtype = DType::kF8E4M3;
+  StoredMatrix badly_scaled = unscaled;
+  badly_scaled.scales = {DType::kF16, a.bytes.data(), 1, 32};
+  StoredMatrix half_a_byte = unscaled;
+  half_a_byte.dtype = DType::kF4E2M1;
+  half_a_byte.num_cols = 63;
+  half_a_byte.scales = {DType::kF8E8M0, a.bytes.data(), 1, 32};
   const std::vector<std::int32_t> short_map{0, 1};
   const std::vector<std::int32_t> wild_map{0, 1, 2, 4};
   EXPECT_EQ(code({}), ErrorCode::kInvalidArgument);
@@ -240,6 +302,8 @@ TEST_F(Linear, RefusesWhatDoesNotFit) {
   EXPECT_EQ(code({odd}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({empty}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({unscaled}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({badly_scaled}), ErrorCode::kUnimplemented);
+  EXPECT_EQ(code({half_a_byte}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({a.stored, wide.stored}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({a.stored, tall.stored}, RowOrder::kInterleave), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({a.stored}, RowOrder::kConcatenate, {short_map}), ErrorCode::kInvalidArgument);
