@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <functional>
 #include <numeric>
 #include <utility>
@@ -20,6 +21,13 @@ using device::DType;
 constexpr std::size_t kMaxNamedProblems = 8;
 
 bool is_plain_float(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
+
+template <typename T>
+T load(const std::byte* from, std::size_t index) {
+  T value;
+  std::memcpy(&value, from + index * sizeof(T), sizeof(T));
+  return value;
+}
 
 /// Where a matrix's scales may be.
 std::array<std::string, 2> scale_names(const std::string& tensor) {
@@ -257,6 +265,32 @@ std::vector<float> WeightReader::floats(const std::string& tensor, std::initiali
   kernels::dequantize_rows(matrix, 0, matrix.num_rows, values.data());
   packed_bytes_ += static_cast<std::int64_t>(values.size() * sizeof(float));
   done(*found);
+  return values;
+}
+
+std::vector<std::int32_t> WeightReader::integers(const std::string& tensor, std::initializer_list<std::int64_t> shape,
+                                                 std::int32_t limit) {
+  const weights::TensorInfo* found = find(tensor, {shape.begin(), shape.size()});
+  if (found == nullptr) return {};
+  if (found->dtype != DType::kI32 && found->dtype != DType::kI64) {
+    problems_.push_back(
+        fmt::format("tensor '{}' has type {}, needed i32 or i64", found->name, device::dtype_name(found->dtype)));
+    return {};
+  }
+  const std::byte* bytes = checkpoint_.bytes(*found).data();
+  std::vector<std::int32_t> values(static_cast<std::size_t>(found->num_elements()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::int64_t value =
+        found->dtype == DType::kI32 ? load<std::int32_t>(bytes, i) : load<std::int64_t>(bytes, i);
+    if (value < 0 || value >= limit) {
+      problems_.push_back(
+          fmt::format("tensor '{}' holds {} at [{}], needed numbers from 0 to {}", found->name, value, i, limit - 1));
+      return {};
+    }
+    values[i] = static_cast<std::int32_t>(value);
+  }
+  packed_bytes_ += static_cast<std::int64_t>(values.size() * sizeof(std::int32_t));
+  done(*found, found->num_elements());
   return values;
 }
 

@@ -72,6 +72,9 @@ class WeightReader {
   /// A float tensor as fp32; `tensor` is its whole name.
   std::vector<float> floats(const std::string& tensor, std::initializer_list<std::int64_t> shape);
   std::vector<float> vector(const std::string& tensor, std::int64_t size) { return floats(tensor, {size}); }
+  /// An I32 or I64 tensor whose numbers must lie in [0, limit).
+  std::vector<std::int32_t> integers(const std::string& tensor, std::initializer_list<std::int64_t> shape,
+                                     std::int32_t limit);
   /// Biases of the parts of a packed weight, arranged as its rows are.
   std::vector<float> biases(std::initializer_list<MatrixPart> parts,
                             kernels::RowOrder order = kernels::RowOrder::kConcatenate);

@@ -195,6 +195,23 @@ TEST_F(Reading, FloatsOfAnyRank) {
   EXPECT_THAT(problem(), HasSubstr("'numbers' has type I32, needed f32"));
 }
 
+TEST_F(Reading, IntegersWithinALimit) {
+  add("narrow", DType::kI32, {2, 1});
+  data_.back() = std::string("\5\0\0\0\0\0\0\0", 8);
+  add("wide", DType::kI64, {2});
+  data_.back() = std::string("\1\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0", 16);
+  add("huge", DType::kI64, {1});
+  data_.back() = std::string("\1\0\0\0\1\0\0\0", 8);  // 1 in its low half
+  open();
+  EXPECT_THAT(reader_->integers("narrow", {2, 1}, 6), ElementsAre(5, 0));
+  EXPECT_THAT(reader_->integers("wide", {2}, 6), ElementsAre(1, 5));
+  ASSERT_EQ(problem(), "");
+  EXPECT_THAT(reader_->integers("wide", {2}, 5), IsEmpty());
+  EXPECT_THAT(reader_->integers("huge", {1}, 6), IsEmpty());
+  EXPECT_THAT(problem(), AllOf(HasSubstr("'wide' holds 5 at [1], needed numbers from 0 to 4"),
+                               HasSubstr("'huge' holds 4294967297 at [0]")));
+}
+
 TEST_F(Reading, MappedTablesStayInTheFile) {
   add("table.weight", DType::kF8E4M3, {5, 32}, 1);
   add("table.scale", DType::kF8E8M0, {5, 1}, 2);
