@@ -99,6 +99,7 @@ void score(const ScoreArgs& args, const KeyGroup* keys, int num_groups) {
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
           sums[v] = _mm256_add_epi16(sums[v], _mm256_maddubs_epi16(query, keys[g].words[w][v]));
+          asm("" : "+x"(sums[v]));  // or the compiler reorders the sums until they no longer fit the registers
         }
       }
       const __m256 query_scale = _mm256_broadcast_ss(scales);
