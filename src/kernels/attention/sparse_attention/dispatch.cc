@@ -39,12 +39,17 @@ Query make_query(const SparseAttentionParams& params, std::int32_t row, std::int
   const std::int32_t position = params.positions[token];
   CHECK_EQ(params.positions[last] - position, last - token);
   CHECK_GE(position, row_position);
-  const std::int32_t first =
-      std::max(begin, params.sees_whole_step ? row_position - params.window : position - params.window + 1);
+  // The window ends with the query, or before the drafts.
+  const std::int32_t window_end = params.sees_whole_step ? row_position : position + 1;
+  const std::int32_t first = std::max(begin, window_end - params.window);
   Query query{.row = row, .token = token, .first_ring = std::min(first, row_position), .end_ring = row_position};
-  query.first_step = params.sees_whole_step ? row_token : row_token + std::max(first, row_position) - row_position;
-  query.end_step = params.sees_whole_step ? row_end : row_end - (last - token);
-  query.first_step = std::min(query.first_step, query.end_step);
+  if (params.sees_whole_step) {
+    query.first_step = row_token;
+    query.end_step = params.cu_seqlens[row + 1];
+  } else {
+    query.first_step = std::min(token + 1, row_token + std::max(0, first - row_position));
+    query.end_step = token + 1;
+  }
   CHECK_LE(query.end_ring - query.first_ring, params.ring_capacity);
   return query;
 }

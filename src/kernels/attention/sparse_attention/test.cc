@@ -129,6 +129,11 @@ class World {
 
   float scale() const { return 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)); }
 
+  double rounded(double value) const {
+    if (!shape_.rounds_bf16) return value;
+    return device::float_from_bf16(device::bf16_from_float(static_cast<float>(value)));
+  }
+
   /// A random row, stored at `place`.
   std::vector<float> store_row(QuantFormat format, std::byte* place) {
     std::normal_distribution<float> normal;
@@ -197,8 +202,8 @@ class World {
     for (double& weight : weights) total += weight = std::exp(weight - highest);
     for (std::int32_t d = 0; d < head_dim; ++d) {
       double sum = 0.0;
-      for (std::size_t i = 0; i < seen.size(); ++i) sum += weights[i] * seen[i][d];
-      to.push_back(sum / total);
+      for (std::size_t i = 0; i < seen.size(); ++i) sum += rounded(weights[i]) * seen[i][d];
+      to.push_back(rounded(sum / total));
     }
   }
 
@@ -222,7 +227,7 @@ std::vector<CpuLevel> levels() {
 
 class SparseAttention : public testing::Test {
  protected:
-  void expect_close(const Shape& shape) { expect_close(World(shape), shape.rounds_bf16 ? 2e-2 : 2e-6); }
+  void expect_close(const Shape& shape) { expect_close(World(shape), 2e-6); }
 
   void expect_close(const World& world, double tolerance) {
     const std::vector<double> expected = world.expected();
@@ -301,19 +306,21 @@ TEST_F(SparseAttention, NothingToSeeGivesZero) {
   }
 }
 
+// Sums in another order than the naive ones fall on the other side of a rounding now and then. Weights that were not
+// rounded would show in most results.
 TEST_F(SparseAttention, RoundedWeights) {
-  const Shape shape{.num_heads = 5, .head_dim = 64, .rounds_bf16 = true, .rows = {{50, 3, 0, 40}}};
-  expect_close(shape);
+  const World world({.num_heads = 5, .head_dim = 64, .rounds_bf16 = true, .rows = {{50, 3, 0, 40}, {9, 9}}});
+  const std::vector<double> expected = world.expected();
   for (const CpuLevel level : levels()) {
-    for (const float value : World(shape).run(level, threads_)) {
-      EXPECT_EQ(value, device::float_from_bf16(device::bf16_from_float(value)));
+    SCOPED_TRACE(device::cpu_level_name(level));
+    const std::vector<float> got = world.run(level, threads_);
+    std::size_t num_different = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      ASSERT_NEAR(got[i], expected[i], 0.01) << i;
+      num_different += got[i] != expected[i];
     }
+    EXPECT_LE(num_different, got.size() / 20);
   }
-  // A single row has weight 1 whatever the rounding; a sink of the same score halves it.
-  World world({.num_heads = 1, .window = 1, .max_list = 0, .rounds_bf16 = true, .rows = {{0, 1}}});
-  std::ranges::fill(world.q(), 0.0F);
-  world.sinks()[0] = 0.0F;
-  expect_close(world, 0.0);
 }
 
 // Weights down to nothing, and sinks far above and below all scores.
