@@ -12,37 +12,27 @@
 namespace thalweg::device {
 namespace {
 
-constexpr std::array<const char*, 6> kNames{"reference", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
+constexpr std::array<const char*, 4> kNames{"reference", "avx2", "avx512", "avx512_vnni"};
 
 #if defined(__x86_64__)
 constexpr bool bit(unsigned word, int index) { return ((word >> index) & 1U) != 0; }
 
-// Tile registers need the system's consent besides the processor's.
-bool system_saves_tiles() {
-  unsigned low = 0;
-  unsigned high = 0;
-  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return bit(low, 17) && bit(low, 18);
-}
-
-bool has_amx() {
+// Asked of the processor itself: __builtin_cpu_supports of clang 16 does not know the name.
+bool has_f16c() {
   unsigned a = 0;
   unsigned b = 0;
   unsigned c = 0;
   unsigned d = 0;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  return bit(d, 22) && bit(d, 24) && bit(d, 25) && system_saves_tiles();
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && bit(c, 29);
 }
 
 CpuLevel widest_level() {
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   if (!avx2) return CpuLevel::kReference;
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (!avx512) return CpuLevel::kAvx2;
-  if (!__builtin_cpu_supports("avx512vnni")) return CpuLevel::kAvx512;
-  if (!__builtin_cpu_supports("avx512bf16")) return CpuLevel::kAvx512Vnni;
-  return has_amx() ? CpuLevel::kAmx : CpuLevel::kAvx512Bf16;
+  return __builtin_cpu_supports("avx512vnni") ? CpuLevel::kAvx512Vnni : CpuLevel::kAvx512;
 }
 #else
 CpuLevel widest_level() { return CpuLevel::kReference; }
@@ -62,8 +52,7 @@ CpuLevel detect_cpu_level() {
         cpu_level_name(widest));
     return widest;
   }
-  log(LogLevel::kWarning,
-      "THALWEG_CPU_LEVEL={} is not one of reference, avx2, avx512, avx512_vnni, avx512_bf16, amx; using {}", wanted,
+  log(LogLevel::kWarning, "THALWEG_CPU_LEVEL={} is not one of reference, avx2, avx512, avx512_vnni; using {}", wanted,
       cpu_level_name(widest));
   return widest;
 }

@@ -15,12 +15,10 @@ enum class CpuLevel : std::uint8_t {
   kAvx2,        // AVX2, FMA, F16C
   kAvx512,      // F, BW, VL, DQ
   kAvx512Vnni,  // and VNNI
-  kAvx512Bf16,  // and BF16
-  kAmx,         // and AMX-INT8, AMX-BF16
 };
 
-/// The widest level this machine can run, lowered by THALWEG_CPU_LEVEL (reference, avx2, avx512,
-/// avx512_vnni, avx512_bf16, amx) when it is set.
+/// The widest level this machine can run, lowered by THALWEG_CPU_LEVEL (reference, avx2, avx512, avx512_vnni) when it
+/// is set.
 CpuLevel detect_cpu_level();
 const char* cpu_level_name(CpuLevel level);
 

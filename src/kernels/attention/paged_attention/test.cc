@@ -56,7 +56,7 @@ std::vector<Tested> all_versions() {
 
 /// What a version does not support the reference computes, as in paged_attention.
 const Version* version_for(const Tested& tested, const KvLayout& layout, std::int32_t num_heads) {
-  const bool supported = choose_version(CpuLevel::kAmx, layout, num_heads) != nullptr;
+  const bool supported = choose_version(CpuLevel::kAvx512Vnni, layout, num_heads) != nullptr;
   return supported ? tested.version : nullptr;
 }
 
