@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "server/server_options.h"
 #include "thalweg/engine.h"
 
 namespace thalweg::apps {
@@ -24,7 +25,7 @@ struct ServeCommand {
   std::string base_path;
   bool strict_fields = false;
   std::string log_level = "info";
-  std::int64_t max_body_bytes = 64 << 20;
+  std::int64_t max_body_bytes = static_cast<std::int64_t>(server::ServerOptions().max_body_bytes);
   double drain_s = 30.0;
 };
 

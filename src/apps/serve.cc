@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <thread>
 #include <utility>
@@ -17,8 +17,9 @@
 namespace thalweg::apps {
 namespace {
 
-/// Waits for SIGINT and SIGTERM on a thread of its own: the first drains, a second one stops at once. Made before all
-/// other threads so that they inherit the blocked signals.
+/// Waits for SIGINT and SIGTERM on a thread of its own. While the model loads they end the process as they would any;
+/// once there is a server the first drains it and a second one stops it at once. Made before all other threads so that
+/// they inherit the blocked signals.
 class SignalWatch {
  public:
   SignalWatch() {
@@ -28,33 +29,51 @@ class SignalWatch {
     sigaddset(&signals_, SIGUSR1);  // our own, to end the watch
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     std::signal(SIGPIPE, SIG_IGN);
+    thread_ = std::thread([this] { watch(); });
   }
   ~SignalWatch() { end(); }
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  /// After this the server that was watched may go.
+  /// `server` must live until `end`.
+  void serve(server::Server& server) { server_ = &server; }
+
   void end() {
     if (!thread_.joinable()) return;
     pthread_kill(thread_.native_handle(), SIGUSR1);
     thread_.join();
   }
 
-  void watch(server::Server& server) {
-    thread_ = std::thread([this, &server] {
-      for (int count = 0, received = 0; sigwait(&signals_, &received) == 0 && received != SIGUSR1; ++count) {
-        if (count == 0) {
-          log(LogLevel::kInfo, "draining; a second signal ends at once");
-          server.drain();
-        } else {
-          server.stop();
-        }
+ private:
+  void watch() {
+    bool is_draining = false;
+    int received = 0;
+    while (sigwait(&signals_, &received) == 0 && received != SIGUSR1) {
+      server::Server* const server = server_;
+      if (server == nullptr) {
+        die_of(received);
+      } else if (!is_draining) {
+        log(LogLevel::kInfo, "draining; a second signal ends at once");
+        server->drain();
+        is_draining = true;
+      } else {
+        server->stop();
       }
-    });
+    }
   }
 
- private:
+  /// Nothing has been promised to anybody yet, and a load may be far from its next look at a flag.
+  static void die_of(int signal_number) {
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, signal_number);
+    std::signal(signal_number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
+    std::raise(signal_number);
+  }
+
   sigset_t signals_{};
+  std::atomic<server::Server*> server_ = nullptr;
   std::thread thread_;
 };
 
@@ -108,7 +127,7 @@ int run(const ServeCommand& command) {
   server::Server server(std::move(options), *served->engine, *served->text.tokenizer, served->text.chat_template.get());
   if (auto status = server.listen(); !status) return report(status.error());
   announce(command.host, server.port(), name);
-  signals.watch(server);
+  signals.serve(server);
   server.run();
   signals.end();
   served->engine->close(0.0);
