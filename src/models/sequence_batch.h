@@ -26,6 +26,8 @@ class SequenceBatch {
         blocks_per_row_((max_tokens + model.info().cache.block_size - 1) / model.info().cache.block_size),
         num_blocks_(num_sequences * blocks_per_row_),
         blocks_(static_cast<std::size_t>(num_blocks_ * model.info().cache.bytes_per_block)),
+        states_(static_cast<std::size_t>(num_sequences * model.info().cache.state_bytes_per_slot)),
+        token_ids_(static_cast<std::size_t>(num_sequences)),
         num_tokens_(static_cast<std::size_t>(num_sequences)) {
     for (std::int32_t row = 0; row < num_sequences; ++row) {
       for (std::int32_t i = 0; i < blocks_per_row_; ++i) {
@@ -40,7 +42,12 @@ class SequenceBatch {
     CHECK_EQ(new_ids.size(), num_tokens_.size());
     std::vector<std::int32_t> ids, positions, slots, logit_tokens;
     std::vector<std::int32_t> cu_seqlens{0};
+    std::vector<Ids> histories;
+    const std::vector<std::int32_t> zeros(new_ids.size(), 0);
     for (std::size_t row = 0; row < new_ids.size(); ++row) {
+      std::vector<std::int32_t>& all_ids = token_ids_[row];
+      all_ids.insert(all_ids.end(), new_ids[row].begin(), new_ids[row].end());
+      histories.push_back(Ids(all_ids).first(all_ids.size() - new_ids[row].size()));
       for (const std::int32_t id : new_ids[row]) {
         if (all_logits) logit_tokens.push_back(static_cast<std::int32_t>(ids.size()));
         ids.push_back(id);
@@ -58,9 +65,20 @@ class SequenceBatch {
                                 .block_tables = block_tables_,
                                 .max_blocks_per_row = blocks_per_row_,
                                 .slots = slots,
-                                .logit_tokens = logit_tokens};
-    model_.forward(stream_, batch, {.blocks = blocks_.data(), .num_blocks = num_blocks_}, logits.data());
+                                .logit_tokens = logit_tokens,
+                                .histories = histories,
+                                .cached_lens = zeros,
+                                .full_from = zeros};
+    model_.forward(stream_, batch, memory(), logits.data());
     return logits;
+  }
+
+  /// Sequence i has slot i.
+  CacheMemory memory() {
+    return {.blocks = blocks_.data(),
+            .num_blocks = num_blocks_,
+            .states = states_.data(),
+            .max_slots = static_cast<std::int32_t>(num_tokens_.size())};
   }
 
   /// A single sequence: all of `ids` in steps of at most `chunk` tokens, logits of all.
@@ -79,8 +97,10 @@ class SequenceBatch {
   std::int32_t blocks_per_row_;
   std::int32_t num_blocks_;
   device::Buffer blocks_;
-  std::vector<std::int32_t> block_tables_;  // [num_sequences, blocks_per_row]
-  std::vector<std::int32_t> num_tokens_;    // of each sequence so far
+  device::Buffer states_;                             // zeroed, as a model finds the state of a new sequence
+  std::vector<std::vector<std::int32_t>> token_ids_;  // of each sequence so far
+  std::vector<std::int32_t> block_tables_;            // [num_sequences, blocks_per_row]
+  std::vector<std::int32_t> num_tokens_;              // of each sequence so far
 };
 
 }  // namespace thalweg::models

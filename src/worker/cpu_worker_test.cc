@@ -1,6 +1,9 @@
 #include "worker/cpu_worker.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
 
 #include "device/thread_pool.h"
 #include "worker/fake_model.h"
@@ -106,17 +109,55 @@ TEST(CpuWorker, OutputDoesNotDependOnPreemption) {
 }
 
 TEST(CpuWorker, OutputDoesNotDependOnPrefixHits) {
-  Bench bench;
-  DrivenRequest request{.prompt = Tokens(30, 4), .seed = 77, .max_tokens = 20};
-  for (std::size_t i = 0; i < request.prompt.size(); ++i) request.prompt[i] = static_cast<std::int32_t>(i * i % 101);
-  request.sampling.num_logprobs = 2;
-  StepDriver first(*bench.worker, {});
-  const DrivenOutput full = first.run({request})[0];
+  for (const std::int32_t replay_tokens : {0, 5, 9, 100}) {
+    SCOPED_TRACE(replay_tokens);
+    Bench bench({.window = replay_tokens > 0 ? 6 : 0, .replay_tokens = replay_tokens});
+    DrivenRequest request{.prompt = Tokens(30, 4), .seed = 77, .max_tokens = 20};
+    for (std::size_t i = 0; i < request.prompt.size(); ++i) request.prompt[i] = static_cast<std::int32_t>(i * i % 101);
+    request.sampling.num_logprobs = 2;
+    StepDriver first(*bench.worker, {});
+    const DrivenOutput full = first.run({request})[0];
 
-  StepDriver second(*bench.worker, {.chunk = 8, .scramble = 9});
-  second.keep(full.blocks);
-  request.hit_blocks.assign(full.blocks.begin(), full.blocks.begin() + 28 / FakeModel::kBlockSize);
-  expect_equal(second.run({request})[0], full);
+    StepDriver second(*bench.worker, {.chunk = 8, .scramble = 9});
+    second.keep(full.blocks);
+    request.hit_blocks.assign(full.blocks.begin(), full.blocks.begin() + 28 / FakeModel::kBlockSize);
+    expect_equal(second.run({request})[0], full);
+  }
+}
+
+TEST(CpuWorker, EachSequenceHasItsState) {
+  const auto requests = mixed_requests(40, 101);
+  const auto alone = one_by_one(requests);
+  const FakeModelOptions model{.window = 6, .max_draft_tokens = 3, .replay_tokens = 8};
+  const WorkerOptions options{.max_num_seqs = 8, .num_draft_tokens = 3};
+  for (const unsigned scramble : {1U, 2U}) {
+    Bench bench(model, options);
+    expect_all_equal(
+        bench.run(requests, {.chunk = 10, .in_flight = 2, .max_drafts = 3, .preempt_every = 5, .scramble = scramble}),
+        alone);
+  }
+}
+
+TEST(CpuWorker, TheTailOfWhatASlotWasStartedWithIsComputedInFull) {
+  std::vector<std::pair<std::int32_t, std::int32_t>> rows;  // first position, full_from
+  FakeModelOptions model{.window = 4, .replay_tokens = 4, .prefill_tail_tokens = 10};
+  model.on_forward = [&](const step::BatchView& batch) {
+    for (std::size_t row = 0; row < batch.full_from.size(); ++row) {
+      rows.emplace_back(batch.positions[static_cast<std::size_t>(batch.cu_seqlens[row])], batch.full_from[row]);
+    }
+  };
+  Bench bench(model);
+  DrivenRequest request{.prompt = Tokens(30, 4), .max_tokens = 3};
+  using Rows = decltype(rows);
+  bench.run({request}, {.chunk = 16});
+  EXPECT_EQ(rows, (Rows{{0, 20}, {16, 20}, {30, 0}, {31, 0}}));
+  rows.clear();
+  request.num_prompt_logprobs = 0;
+  bench.run({request});
+  EXPECT_EQ(rows, (Rows{{0, 0}, {29, 0}, {30, 0}, {31, 0}})) << "logprobs of the prompt need all of it";
+  rows.clear();
+  bench.run({{.prompt = Tokens(10, 4), .max_tokens = 1}});
+  EXPECT_EQ(rows, (Rows{{0, 0}}));
 }
 
 TEST(CpuWorker, OutputDoesNotDependOnSpeculation) {
@@ -258,7 +299,7 @@ TEST(CpuWorker, ARowWithoutRoomFails) {
 }
 
 TEST(CpuWorker, AReleasedSlotForgetsItsSequence) {
-  Bench bench({}, {.num_draft_tokens = 4});
+  Bench bench({.window = 8, .max_draft_tokens = 4, .replay_tokens = 7}, {.num_draft_tokens = 4});
   bench.worker->submit(first_plan(1, {9, 8, 7, 9, 8}, {0, 1}, 5));
   bench.worker->collect();
   // The same slot, released and started in one plan.
@@ -274,6 +315,23 @@ TEST(CpuWorker, AReleasedSlotForgetsItsSequence) {
   release.released_slots = {0};
   bench.worker->submit(release);
   EXPECT_TRUE(bench.worker->collect().rows.empty());
+}
+
+std::int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t num_pages = 0;
+  std::int64_t num_resident_pages = 0;
+  statm >> num_pages >> num_resident_pages;
+  return num_resident_pages * sysconf(_SC_PAGESIZE);
+}
+
+TEST(CpuWorker, StateTakesMemoryOfUsedSlotsAlone) {
+  constexpr std::int64_t kStateBytes = 8 << 20;
+  Bench bench({.window = kStateBytes / 8, .replay_tokens = kStateBytes / 8}, {.max_num_seqs = 64});
+  const std::int64_t before = resident_bytes();
+  bench.worker->submit(first_plan(1, {1, 2}, {0}, 2));
+  EXPECT_EQ(bench.worker->collect().rows[0].num_tokens, 1);
+  EXPECT_LT(resident_bytes() - before, 5 * kStateBytes) << "of 64 slots";
 }
 
 TEST(CpuWorker, ClosesWithPlansInFlight) {

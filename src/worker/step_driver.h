@@ -100,7 +100,8 @@ class StepDriver {
     sequence.num_known = static_cast<std::int32_t>(tokens->size());
     sequence.blocks = request.hit_blocks;
     const std::int32_t block_size = executor_.limits().cache.block_size;
-    sequence.num_computed = static_cast<std::int32_t>(request.hit_blocks.size()) * block_size;
+    const std::int32_t num_cached = static_cast<std::int32_t>(request.hit_blocks.size()) * block_size;
+    sequence.num_computed = std::max(num_cached - executor_.limits().cache.replay_tokens, 0);
     const auto total = static_cast<std::int32_t>(request.prompt.size()) + request.max_tokens + options_.max_drafts;
     const std::int32_t places = std::min(total, executor_.limits().max_model_len);
     while (static_cast<std::int32_t>(sequence.blocks.size()) * block_size < places) {
@@ -111,6 +112,7 @@ class StepDriver {
     plan.starts.push_back({.slot = sequence.slot,
                            .token_ids = tokens,
                            .num_prompt_tokens = static_cast<std::int32_t>(request.prompt.size()),
+                           .num_cached_tokens = num_cached,
                            .sampling = std::make_shared<SamplingParams>(request.sampling),
                            .seed = request.seed,
                            .num_prompt_logprobs = generated.empty() ? request.num_prompt_logprobs : -1});

@@ -10,6 +10,18 @@
 
 namespace thalweg::worker {
 
+/// Tokens of one sequence. The spans stay alive and unchanged until the view has been used.
+struct RowInput {
+  step::SlotId slot = 0;
+  std::span<const std::int32_t> token_ids;  // from the sequence's first token to the last that is computed
+  std::int32_t first_position = 0;          // computed from here on; what is before is history
+  std::span<const std::int32_t> draft_ids;  // computed after them
+  std::span<const step::BlockId> blocks;    // cover all of it
+  std::int32_t num_logits = 0;              // logits of that many last tokens are wanted
+  std::int32_t cached_len = 0;              // step::BatchView::cached_lens
+  std::int32_t full_from = 0;               // step::BatchView::full_from
+};
+
 /// The arrays are reused from step to step.
 class StepInputs {
  public:
@@ -19,11 +31,8 @@ class StepInputs {
   bool empty() const { return rows_.empty(); }
   std::int32_t num_logits() const { return static_cast<std::int32_t>(logit_tokens_.size()); }
 
-  /// Appends a row that computes `head` and then `tail` from `first_position` on, and wants the logits
-  /// of its last `num_logits` tokens; returns the index of the first of them. `blocks` must cover the
-  /// row and stay alive and unchanged until the view has been used.
-  std::int32_t add(step::SlotId slot, std::int32_t first_position, std::span<const std::int32_t> head,
-                   std::span<const std::int32_t> tail, std::span<const step::BlockId> blocks, std::int32_t num_logits);
+  /// Returns the index of the first of the row's logits.
+  std::int32_t add(const RowInput& row);
 
   /// Valid until the next change.
   step::BatchView view();
@@ -37,6 +46,9 @@ class StepInputs {
   std::vector<std::int32_t> context_lens_;
   std::vector<std::int32_t> slots_;
   std::vector<std::int32_t> logit_tokens_;
+  std::vector<std::span<const std::int32_t>> histories_;
+  std::vector<std::int32_t> cached_lens_;
+  std::vector<std::int32_t> full_from_;
   std::vector<std::int32_t> block_tables_;
 };
 

@@ -88,6 +88,12 @@ void StepRunner::start(const step::SequenceStart& start) {
   slot.tokens = *start.token_ids;
   slot.num_prompt_tokens = start.num_prompt_tokens;
   slot.num_prompt_logprobs = start.num_prompt_logprobs;
+  const auto num_tokens = static_cast<std::int32_t>(slot.tokens.size());
+  CHECK(start.num_cached_tokens >= 0 && start.num_cached_tokens < num_tokens);
+  slot.num_cached_tokens = start.num_cached_tokens;
+  const std::int32_t tail = model_->info().prefill_tail_tokens;
+  const bool wants_all_logits = start.num_prompt_logprobs >= 0;
+  slot.full_from = tail > 0 && !wants_all_logits ? std::max(num_tokens - tail, 0) : 0;
   slot.draft_limit = speculative::DraftLimit(options_.num_draft_tokens);
   slot.sampler.emplace(start.sampling, start.seed, model_->info().vocab_size, options_.eos_token_ids, slot.tokens,
                        start.num_prompt_tokens);
@@ -146,8 +152,9 @@ void StepRunner::score_prompts(const step::StepPlan& plan, step::StepResult& res
     for (std::int32_t first = row.first_position; first < end; first += plan_.prompt_logprob_tokens) {
       const std::int32_t num_tokens = std::min(plan_.prompt_logprob_tokens, end - first);
       inputs_.clear();
-      inputs_.add(row.slot, first, std::span(slot.tokens).subspan(static_cast<std::size_t>(first), num_tokens), {},
-                  slot.blocks, num_tokens);
+      RowInput input = known_tokens(row.slot, slot, first, num_tokens);
+      input.num_logits = num_tokens;
+      inputs_.add(input);
       result.num_computed_tokens += num_tokens;
       forward();
       if (!score_piece(slot, first, num_tokens, result.prompt_logprobs[i])) result.rows[i].failed = true;
@@ -178,6 +185,16 @@ bool StepRunner::score_piece(const Slot& slot, std::int32_t first_position, std:
   return std::ranges::all_of(good, [](std::uint8_t x) { return x != 0; });
 }
 
+RowInput StepRunner::known_tokens(step::SlotId id, const Slot& slot, std::int32_t first_position,
+                                  std::int32_t num_tokens) {
+  return {.slot = id,
+          .token_ids = std::span(slot.tokens).first(static_cast<std::size_t>(first_position + num_tokens)),
+          .first_position = first_position,
+          .blocks = slot.blocks,
+          .cached_len = slot.num_cached_tokens,
+          .full_from = slot.full_from};
+}
+
 void StepRunner::add_rows(const step::StepPlan& plan, step::StepResult& result) {
   inputs_.clear();
   for (std::size_t i = 0; i < plan.rows.size(); ++i) {
@@ -200,9 +217,11 @@ void StepRunner::add_continued(const step::StepPlan& plan, std::size_t row, step
   const std::span<const std::int32_t> drafts =
       request < 0 ? std::span<const std::int32_t>() : drafts_.of(static_cast<std::size_t>(request));
   const auto num_tokens = static_cast<std::int32_t>(1 + drafts.size());
-  const auto last = static_cast<std::int32_t>(slot.tokens.size()) - 1;
-  const std::int32_t first_logit = inputs_.add(wanted.slot, last, std::span(slot.tokens).last(1), drafts, slot.blocks,
-                                               wanted.samples ? num_tokens : 0);
+  RowInput input = known_tokens(wanted.slot, slot, static_cast<std::int32_t>(slot.tokens.size()) - 1, 1);
+  input.draft_ids = drafts;
+  input.num_logits = wanted.samples ? num_tokens : 0;
+  input.full_from = 0;
+  const std::int32_t first_logit = inputs_.add(input);
   result.num_computed_tokens += num_tokens;
   result.rows[row].num_draft_tokens = num_tokens - 1;
   if (wanted.samples) new_drawing_row(row, slot, first_logit).drafts = drafts;
@@ -217,9 +236,9 @@ void StepRunner::add_known(const step::StepPlan& plan, std::size_t row, step::St
   CHECK_LE(end, num_held);
   if (slot.num_prompt_logprobs >= 0) first = std::max(first, std::min(end, slot.num_prompt_tokens - 1));
   if (first == end) return;  // all of them have run for their logprobs
-  const std::int32_t first_logit =
-      inputs_.add(wanted.slot, first, std::span(slot.tokens).subspan(static_cast<std::size_t>(first), end - first), {},
-                  slot.blocks, wanted.samples ? 1 : 0);
+  RowInput input = known_tokens(wanted.slot, slot, first, end - first);
+  input.num_logits = wanted.samples ? 1 : 0;
+  const std::int32_t first_logit = inputs_.add(input);
   result.num_computed_tokens += end - first;
   if (!wanted.samples) return;
   CHECK_EQ(end, num_held);

@@ -41,6 +41,8 @@ class StepRunner {
     std::vector<std::int32_t> tokens;
     std::vector<step::BlockId> blocks;
     std::int32_t num_prompt_tokens = 0;
+    std::int32_t num_cached_tokens = 0;  // its first blocks hold them already, perhaps for others too
+    std::int32_t full_from = 0;          // of the tokens it was started with; step::BatchView::full_from
     std::int32_t num_prompt_logprobs = -1;
     std::optional<sampling::SequenceSampler> sampler;  // empty: the slot is free
     speculative::DraftLimit draft_limit;
@@ -67,6 +69,7 @@ class StepRunner {
   void score_prompts(const step::StepPlan& plan, step::StepResult& result);
   bool score_piece(const Slot& slot, std::int32_t first_position, std::int32_t num_tokens,
                    std::vector<TokenLogprobs>& out);
+  static RowInput known_tokens(step::SlotId id, const Slot& slot, std::int32_t first_position, std::int32_t num_tokens);
   void add_rows(const step::StepPlan& plan, step::StepResult& result);
   void add_continued(const step::StepPlan& plan, std::size_t row, step::StepResult& result);
   void add_known(const step::StepPlan& plan, std::size_t row, step::StepResult& result);
