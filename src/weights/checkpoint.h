@@ -56,8 +56,8 @@ class Metadata {
 std::string language_model_key(const Metadata& metadata, std::string_view key);
 
 /// Files stay mapped read-only while this lives. Everything in the headers has been checked: offsets and
-/// sizes lie inside the files, sizes follow from shape and type, tensors do not overlap and are aligned to
-/// their elements, names are unique. Immutable: all functions may be called from any thread.
+/// sizes lie inside the files, sizes follow from shape and type, tensors do not overlap, names are
+/// unique. Tensors of a safetensors file may lie at any byte. Immutable: all functions may be called from any thread.
 class Checkpoint {
  public:
   /// `path`: a .gguf file (any shard of a split one) or a folder with config.json and *.safetensors.

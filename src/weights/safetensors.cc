@@ -154,12 +154,6 @@ Result<SafetensorsFile> parse_safetensors(std::span<const std::byte> bytes, cons
       file.unsupported.push_back({std::move(entry.name), type->name});
       continue;
     }
-    if (offset % (type->bits / 8) != 0) {
-      return wrong_tensor(path, entry,
-                          fmt::format("lies at byte {}, no multiple of its element size; write the file "
-                                      "again with a current safetensors library",
-                                      offset));
-    }
     file.tensors.push_back({.name = std::move(entry.name),
                             .dtype = *type->dtype,
                             .shape = std::move(entry.shape),
