@@ -45,10 +45,10 @@ Query make_query(const SparseAttentionParams& params, std::int32_t row, std::int
   Query query{.row = row, .token = token, .first_ring = std::min(first, row_position), .end_ring = row_position};
   if (params.sees_whole_step) {
     query.first_step = row_token;
-    query.end_step = params.cu_seqlens[row + 1];
+    query.end_step = row_end;
   } else {
-    query.first_step = std::min(token + 1, row_token + std::max(0, first - row_position));
-    query.end_step = token + 1;
+    query.end_step = row_end - (last - token);
+    query.first_step = std::min(query.end_step, row_token + std::max(0, first - row_position));
   }
   CHECK_LE(query.end_ring - query.first_ring, params.ring_capacity);
   return query;

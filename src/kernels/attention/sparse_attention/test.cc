@@ -109,6 +109,46 @@ class World {
     return out;
   }
 
+  /// Only the last `num_queries` tokens of each row ask, all of the row's step rows are there.
+  std::vector<float> run_newest(CpuLevel level, device::ThreadPool& threads, std::int32_t num_queries) const {
+    const std::int64_t token_size = std::int64_t{shape_.num_heads} * shape_.head_dim;
+    std::vector<std::int32_t> positions, lists, cu_seqlens{0};
+    std::vector<float> q;
+    std::vector<WindowRing> rings;
+    for (std::size_t row = 0; row < shape_.rows.size(); ++row) {
+      const std::int32_t first = std::max(cu_seqlens_[row], cu_seqlens_[row + 1] - num_queries);
+      for (std::int32_t token = first; token < cu_seqlens_[row + 1]; ++token) {
+        positions.push_back(positions_[token]);
+        q.insert(q.end(), q_.begin() + token * token_size, q_.begin() + (token + 1) * token_size);
+        lists.insert(lists.end(), lists_.begin() + token * shape_.max_list,
+                     lists_.begin() + (token + 1) * shape_.max_list);
+      }
+      cu_seqlens.push_back(static_cast<std::int32_t>(positions.size()));
+      rings.push_back({rings_[row].data(), shape_.rows[row].begin});
+    }
+    std::vector<float> out(positions.size() * token_size, -12345.0F);
+    device::Stream stream{.cpu_level = level, .threads = &threads};
+    sparse_attention(stream, {.q = q.data(),
+                              .num_heads = shape_.num_heads,
+                              .head_dim = shape_.head_dim,
+                              .scale = scale(),
+                              .sinks = sinks_.data(),
+                              .positions = positions,
+                              .cu_seqlens = cu_seqlens,
+                              .window = shape_.window,
+                              .rings = rings,
+                              .ring_capacity = shape_.ring_capacity,
+                              .step_rows = step_.data(),
+                              .step_cu_seqlens = cu_seqlens_,
+                              .entries = entries_,
+                              .block_tables = block_tables_,
+                              .max_blocks_per_row = max_blocks_,
+                              .lists = lists.data(),
+                              .max_list = shape_.max_list,
+                              .out = out.data()});
+    return out;
+  }
+
   std::vector<double> expected() const {
     std::vector<double> result;
     for (std::size_t row = 0; row < shape_.rows.size(); ++row) {
@@ -351,6 +391,23 @@ TEST_F(SparseAttention, ABatchGivesTheBitsOfEachRowAlone) {
         EXPECT_EQ(one_by_one, together);
       }
     }
+  }
+}
+
+TEST_F(SparseAttention, FewerQueriesThanStepRowsGiveTheSameBits) {
+  const Shape shape{.rows = {{.first = 21, .num_tokens = 13, .begin = 3, .num_entries = 9},
+                             {.first = 0, .num_tokens = 2, .num_entries = 1},
+                             {.first = 5, .num_tokens = 30, .num_entries = 17}}};
+  const World world(shape);
+  const std::int64_t token_size = std::int64_t{shape.num_heads} * shape.head_dim;
+  for (const CpuLevel level : {CpuLevel::kReference, device::detect_cpu_level()}) {
+    const std::vector<float> all = world.run(level, threads_);
+    const std::int32_t num_queries = 11;
+    std::vector<float> newest;
+    for (const auto& [first, end] : {std::pair{2, 13}, {13, 15}, {34, 45}}) {
+      newest.insert(newest.end(), all.begin() + first * token_size, all.begin() + end * token_size);
+    }
+    EXPECT_EQ(world.run_newest(level, threads_, num_queries), newest);
   }
 }
 
