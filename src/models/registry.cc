@@ -6,6 +6,7 @@
 #include <array>
 #include <string_view>
 
+#include "models/deepseek_v41/model.h"
 #include "models/gemma3/model.h"
 #include "models/llama/model.h"
 #include "models/qwen2/model.h"
@@ -26,6 +27,7 @@ constexpr Architecture kArchitectures[] = {
     {{"qwen3", "Qwen3ForCausalLM"}, qwen3::load},
     {{"qwen3moe", "Qwen3MoeForCausalLM"}, qwen3_moe::load},
     {{"gemma3", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"}, gemma3::load},
+    {{"deepseek_v41", "DeepseekV41ForCausalLM"}, deepseek_v41::load},
 };
 
 Status check_options(const LoadOptions& options) {
