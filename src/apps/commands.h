@@ -53,6 +53,9 @@ struct LogitsCommand {
   std::int32_t chunk = 0;                   // 0: whole prompt in one step
   std::optional<std::int32_t> decode_from;  // tokens from here on are fed one at a time
   std::string kv_dtype = "f32";
+  std::optional<std::int32_t> replay_tokens;  // of the prompt, computed in full; 0: all
+  std::int32_t prefix_hit = 0;
+  std::string numerics = "reference";
 };
 
 struct PerplexityCommand {

@@ -31,7 +31,7 @@ void print_machine() {
 }
 
 Status print_model(const std::string& model) {
-  auto bare = load_bare_model(model, 0, device::DType::kF16, {});
+  auto bare = load_bare_model(model, 0, {});
   if (!bare) return std::unexpected(bare.error());
   const models::ModelInfo& info = bare->model->info();
   auto plan = worker::plan_memory(info, {}, worker::available_memory_bytes());

@@ -67,8 +67,7 @@ Result<std::string> resolve_model(const std::string& path_or_name) {
   return path;
 }
 
-Result<BareModel> load_bare_model(const std::string& path, int num_threads, device::DType kv_dtype,
-                                  const LoadProgress& progress) {
+Result<BareModel> load_bare_model(const std::string& path, int num_threads, const models::LoadOptions& options) {
   auto resolved = resolve_model(path);
   if (!resolved) return std::unexpected(resolved.error());
   auto checkpoint = weights::Checkpoint::open(*resolved);
@@ -78,9 +77,6 @@ Result<BareModel> load_bare_model(const std::string& path, int num_threads, devi
   bare.threads = std::make_unique<device::ThreadPool>(num_threads > 0 ? num_threads : device::num_usable_cpus());
   bare.stream.cpu_level = device::detect_cpu_level();
   bare.stream.threads = bare.threads.get();
-  models::LoadOptions options;
-  options.kv_dtype = kv_dtype;
-  options.progress = progress;
   auto model = models::load_model(*bare.checkpoint, bare.stream, options);
   if (!model) return std::unexpected(model.error());
   bare.model = std::move(*model);
@@ -96,7 +92,10 @@ Result<ServedModel> load_served_model(const EngineOptions& options, const LoadPr
     if (!checkpoint) return std::unexpected(checkpoint.error());
     return read_model_text(**checkpoint);
   });
-  auto bare = load_bare_model(*path, options.num_threads, device::DType::kF16, progress);
+  models::LoadOptions load_options;
+  load_options.progress = progress;
+  load_options.max_draft_tokens = options.num_draft_tokens;
+  auto bare = load_bare_model(*path, options.num_threads, load_options);
   auto text = reading_text.get();
   if (!bare) return std::unexpected(bare.error());
   if (!text) return std::unexpected(text.error());

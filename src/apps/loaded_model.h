@@ -8,6 +8,7 @@
 #include "device/dtype.h"
 #include "device/stream.h"
 #include "device/thread_pool.h"
+#include "models/load_options.h"
 #include "models/model.h"
 #include "thalweg/engine.h"
 #include "thalweg/error.h"
@@ -31,8 +32,7 @@ struct BareModel {
   std::unique_ptr<models::Model> model;
 };
 
-Result<BareModel> load_bare_model(const std::string& path, int num_threads, device::DType kv_dtype,
-                                  const LoadProgress& progress);
+Result<BareModel> load_bare_model(const std::string& path, int num_threads, const models::LoadOptions& options);
 
 /// "f32", "f16" or "bf16"; anything else is a programmer's mistake, the command line has checked it.
 device::DType kv_dtype_of(const std::string& name);

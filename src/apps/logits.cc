@@ -8,6 +8,8 @@
 #include "apps/commands.h"
 #include "apps/loaded_model.h"
 #include "apps/progress_bar.h"
+#include "base/check.h"
+#include "base/log.h"
 #include "weights/safetensors_writer.h"
 #include "worker/logits_run.h"
 
@@ -61,6 +63,31 @@ Result<std::vector<Prompt>> read_prompts(const std::string& path) {
   return prompts;
 }
 
+models::Numerics numerics_of(const std::string& name) {
+  if (name == "fp32") return models::Numerics::kFp32;
+  if (name == "fast") return models::Numerics::kFast;
+  CHECK_EQ(name, "reference");
+  return models::Numerics::kReference;
+}
+
+models::LoadOptions load_options(const LogitsCommand& command) {
+  models::LoadOptions options;
+  options.kv_dtype = kv_dtype_of(command.kv_dtype);
+  options.numerics = numerics_of(command.numerics);
+  options.prefill_tail_tokens = command.replay_tokens.value_or(-1);
+  return options;
+}
+
+/// Whoever asks for a replay must not be shown logits without it.
+Status check_replay(const LogitsCommand& command, const models::ModelInfo& info) {
+  const std::int32_t wanted = command.replay_tokens.value_or(0);
+  if (wanted == 0 || info.prefill_tail_tokens == wanted) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("replay is {}, but this {} model computes all layers for every token; leave it off", wanted,
+                          info.architecture),
+              "replay");
+}
+
 Status write_logits(const LogitsCommand& command, BareModel& bare, const std::vector<Prompt>& prompts) {
   const std::int64_t vocab_size = bare.model->info().vocab_size;
   std::vector<weights::SafetensorsWriter::Tensor> entries;
@@ -72,6 +99,8 @@ Status write_logits(const LogitsCommand& command, BareModel& bare, const std::ve
   worker::LogitsOptions options;
   options.chunk = command.chunk;
   options.decode_from = command.decode_from.value_or(-1);
+  options.prompt_tail_only = command.replay_tokens.has_value();
+  options.num_hit_tokens = command.prefix_hit;
   auto run = worker::LogitsRun::create(*bare.model, bare.stream, static_cast<std::int32_t>(longest), options);
   if (!run) return std::unexpected(run.error());
   auto writer = weights::SafetensorsWriter::create(command.output, entries);
@@ -89,6 +118,10 @@ Status write_logits(const LogitsCommand& command, BareModel& bare, const std::ve
     bar.update(static_cast<double>(i + 1) / static_cast<double>(prompts.size()),
                fmt::format("{}/{}", i + 1, prompts.size()));
   }
+  if (run->num_partial_tokens() > 0) {
+    log(LogLevel::kWarning, "the logits of {} tokens are NaN: they lie before the last {} of their prompt",
+        run->num_partial_tokens(), bare.model->info().prefill_tail_tokens);
+  }
   return writer->finish();
 }
 
@@ -97,8 +130,9 @@ Status write_logits(const LogitsCommand& command, BareModel& bare, const std::ve
 int run(const LogitsCommand& command) {
   const auto prompts = read_prompts(command.input);
   if (!prompts) return report(prompts.error());
-  auto bare = load_bare_model(command.model, command.num_threads, kv_dtype_of(command.kv_dtype), {});
+  auto bare = load_bare_model(command.model, command.num_threads, load_options(command));
   if (!bare) return report(bare.error());
+  if (auto status = check_replay(command, bare->model->info()); !status) return report(status.error());
   if (auto status = write_logits(command, *bare, *prompts); !status) return report(status.error());
   return 0;
 }

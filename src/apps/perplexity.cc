@@ -42,7 +42,7 @@ Status measure(const PerplexityCommand& command) {
   std::ifstream stream(command.input, std::ios::binary);
   if (!stream) return fail(ErrorCode::kNotFound, fmt::format("cannot read {}", command.input), "input");
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  auto bare = load_bare_model(command.model, command.num_threads, kv_dtype_of(command.kv_dtype), {});
+  auto bare = load_bare_model(command.model, command.num_threads, {.kv_dtype = kv_dtype_of(command.kv_dtype)});
   if (!bare) return std::unexpected(bare.error());
   auto model_text = read_model_text(*bare->checkpoint);
   if (!model_text) return std::unexpected(model_text.error());
