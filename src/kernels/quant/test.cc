@@ -176,6 +176,20 @@ TEST(Quant, TiesGoToTheEvenCode) {
                 group_of(QuantFormat::kF8Block32, {448, 16, 20, -448, 0, 0x1p-8F, -0x1p-8F})));
 }
 
+// Products with a reciprocal of the scale would miss some of these.
+TEST(Quant, TiesStayTiesAtEveryScale) {
+  constexpr QuantFormat kFormat = QuantFormat::kF4Block16;
+  for (std::uint8_t code = 1; code < 0x7f; ++code) {
+    const float scale = device::float_from_f8_e4m3(code);
+    std::vector<float> x = group_of(kFormat, {6, 0.25F, 0.75F, 1.25F, -1.75F, 2.5F, 3.5F, -5});
+    std::vector<float> expected = group_of(kFormat, {6, 0, 1, 1, -2, 2, 4, -4});
+    for (float& value : x) value *= scale;
+    for (float& value : expected) value *= scale;
+    ASSERT_TRUE(same_bits(fake_quantized(kFormat, x), expected)) << scale;
+    ASSERT_TRUE(same_bits(stored_and_read(kFormat, x), expected)) << scale;
+  }
+}
+
 TEST(Quant, ScalesHaveAFloorAndACeiling) {
   const auto scale_code = [](QuantFormat format, float largest) {
     const std::vector<float> x = group_of(format, {largest});
