@@ -94,6 +94,7 @@ class Model {
   void set_tap(ActivationTap tap) { tap_ = std::move(tap); }
 
  protected:
+  const ActivationTap* tap() const { return &tap_; }
   void show(std::string_view name, std::int64_t rows, std::int64_t cols, const float* data) const {
     if (tap_) tap_(name, rows, cols, data);
   }
