@@ -20,7 +20,7 @@ KvLayers make_kv_layers(const DecoderConfig& config, const LoadOptions& options)
 }
 
 ModelInfo describe_decoder(std::string architecture, const DecoderConfig& config, std::int32_t max_position,
-                           const KvLayers& kv, const layers::WeightReader& reader) {
+                           const kv_cache::CacheSpec& cache, const layers::WeightReader& reader) {
   return {.architecture = std::move(architecture),
           .vocab_size = config.vocab_size,
           .max_position = max_position,
@@ -28,7 +28,7 @@ ModelInfo describe_decoder(std::string architecture, const DecoderConfig& config
           .hidden_size = config.hidden_size,
           .num_parameters = reader.num_parameters(),
           .weight_bytes = reader.packed_bytes(),
-          .cache = kv.spec()};
+          .cache = cache};
 }
 
 void warn_about_unused(const layers::WeightReader& reader, std::span<const std::string_view> expected) {

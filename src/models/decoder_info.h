@@ -16,7 +16,7 @@ namespace thalweg::models {
 KvLayers make_kv_layers(const DecoderConfig& config, const LoadOptions& options);
 
 ModelInfo describe_decoder(std::string architecture, const DecoderConfig& config, std::int32_t max_position,
-                           const KvLayers& kv, const layers::WeightReader& reader);
+                           const kv_cache::CacheSpec& cache, const layers::WeightReader& reader);
 
 /// Logs one line about tensors that the architecture does not use. `expected`: beginnings of names that are left out on
 /// purpose, such as a vision tower.

@@ -128,7 +128,7 @@ Result<std::unique_ptr<Model>> make_pre_norm_decoder(std::string architecture, c
   if (Status status = reader.status(); !status) return std::unexpected(status.error());
   warn_about_unused(reader, {});
   const KvLayers kv = make_kv_layers(config, options);
-  ModelInfo info = describe_decoder(std::move(architecture), config, rope.max_position, kv, reader);
+  ModelInfo info = describe_decoder(std::move(architecture), config, rope.max_position, kv.spec(), reader);
   return std::make_unique<PreNormDecoder>(std::move(info), config, std::move(rope.frequencies), std::move(weights), kv);
 }
 

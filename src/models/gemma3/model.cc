@@ -100,7 +100,7 @@ Result<std::unique_ptr<Model>> load(const weights::Checkpoint& checkpoint, devic
   warn_about_unused(reader, kVisionTensors);
 
   const KvLayers kv = make_kv_layers(config->decoder, options);
-  ModelInfo info = describe_decoder("gemma3", config->decoder, config->global_rope.max_position, kv, reader);
+  ModelInfo info = describe_decoder("gemma3", config->decoder, config->global_rope.max_position, kv.spec(), reader);
   return std::make_unique<Gemma3>(std::move(info), std::move(*config), std::move(weights), kv);
 }
 
