@@ -72,9 +72,11 @@ tw_tokenizer* tw_tokenizer_from_json(tw_slice tokenizer_json, tw_slice config_js
 tw_tokenizer* tw_tokenizer_from_gguf(const tw_gguf_vocabulary* vocabulary, tw_buffer* warning, tw_buffer* error);
 void tw_tokenizer_free(tw_tokenizer* tokenizer);
 tw_tokenizer_facts_t tw_tokenizer_facts(const tw_tokenizer* tokenizer);
-/* Invalid UTF-8 becomes U+FFFD, one for each maximal part of a character. */
-bool tw_tokenizer_encode(const tw_tokenizer* tokenizer, tw_slice text, bool add_special, bool parse_special,
-                         tw_ids* ids, tw_buffer* error);
+enum { TW_LITERALS_NOT_SPECIAL = 0, TW_LITERALS_ALL = 1, TW_LITERALS_NONE = 2 };
+/* Invalid UTF-8 becomes U+FFFD, one for each maximal part of a character. `literals`: which added tokens are found
+ * in the text. */
+bool tw_tokenizer_encode(const tw_tokenizer* tokenizer, tw_slice text, bool add_special, int32_t literals, tw_ids* ids,
+                         tw_buffer* error);
 /* The id of a token by its name in the file; -1 when there is none. */
 int32_t tw_tokenizer_find(const tw_tokenizer* tokenizer, tw_slice token);
 

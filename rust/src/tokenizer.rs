@@ -102,6 +102,33 @@ impl PreTokenizer for SharedPreTokenizer {
     }
 }
 
+/// Which added tokens are found in a text; the numbers are those of the C header.
+#[derive(Clone, Copy)]
+pub enum Literals {
+    NotSpecial = 0,
+    All = 1,
+    None = 2,
+}
+
+impl Literals {
+    fn of(number: i32) -> Result<Self, String> {
+        match number {
+            0 => Ok(Self::NotSpecial),
+            1 => Ok(Self::All),
+            2 => Ok(Self::None),
+            _ => Err(format!("{number} says not which added tokens are found")),
+        }
+    }
+
+    fn include(self, token: &AddedToken) -> bool {
+        match self {
+            Self::NotSpecial => !token.special,
+            Self::All => true,
+            Self::None => false,
+        }
+    }
+}
+
 type Pipeline = TokenizerImpl<SharedModel, NormalizerWrapper, SharedPreTokenizer, PostProcessorWrapper, DecoderWrapper>;
 
 pub struct TwTokenizer {
@@ -109,7 +136,7 @@ pub struct TwTokenizer {
     normalizer: Option<NormalizerWrapper>,
     pre_tokenizer: Option<SharedPreTokenizer>,
     added_tokens: Vec<AddedToken>,
-    pipelines: [OnceLock<Result<Pipeline, String>>; 2], // [parse_special]
+    pipelines: [OnceLock<Result<Pipeline, String>>; 3], // [Literals]
     library_table: Option<TokenTable>,
     bos: Option<u32>,
     eos: Option<u32>,
@@ -129,13 +156,13 @@ impl TwTokenizer {
         }
     }
 
-    fn pipeline(&self, parse_special: bool) -> Result<&Pipeline, String> {
-        self.pipelines[parse_special as usize]
+    fn pipeline(&self, literals: Literals) -> Result<&Pipeline, String> {
+        self.pipelines[literals as usize]
             .get_or_init(|| {
                 let mut pipeline = Pipeline::new(self.model.clone());
                 pipeline.with_normalizer(self.normalizer.clone()).map_err(|e| e.to_string())?;
                 pipeline.with_pre_tokenizer(self.pre_tokenizer.clone());
-                let tokens = self.added_tokens.iter().filter(|token| parse_special || !token.special).cloned();
+                let tokens = self.added_tokens.iter().filter(|token| literals.include(token)).cloned();
                 pipeline.add_tokens(tokens).map_err(|e| format!("added tokens: {e}"))?;
                 Ok(pipeline)
             })
@@ -143,9 +170,9 @@ impl TwTokenizer {
             .map_err(Clone::clone)
     }
 
-    fn encode(&self, text: &[u8], add_special: bool, parse_special: bool) -> Result<Vec<i32>, String> {
+    fn encode(&self, text: &[u8], add_special: bool, literals: Literals) -> Result<Vec<i32>, String> {
         let text = String::from_utf8_lossy(text);
-        let encoding = self.pipeline(parse_special)?.encode_fast(&*text, false).map_err(|e| e.to_string())?;
+        let encoding = self.pipeline(literals)?.encode_fast(&*text, false).map_err(|e| e.to_string())?;
         let (prefix, suffix): (&[u32], &[u32]) = if add_special { (&self.prefix, &self.suffix) } else { (&[], &[]) };
         let mut ids = Vec::with_capacity(prefix.len() + encoding.len() + suffix.len());
         ids.extend(prefix.iter().map(|id| *id as i32));
@@ -734,11 +761,11 @@ pub unsafe extern "C" fn tw_tokenizer_encode(
     tokenizer: *const TwTokenizer,
     text: TwSlice,
     add_special: bool,
-    parse_special: bool,
+    literals: i32,
     ids: *mut TwIds,
     error: *mut TwBuffer,
 ) -> bool {
-    match guard(error, || (*tokenizer).encode(text.bytes(), add_special, parse_special)) {
+    match guard(error, || (*tokenizer).encode(text.bytes(), add_special, Literals::of(literals)?)) {
         Some(values) => {
             ids.write(TwIds::give(values));
             true

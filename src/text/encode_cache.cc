@@ -7,11 +7,11 @@ namespace {
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-std::string key_of(std::string_view piece, bool variant) {
+std::string key_of(std::string_view piece, char variant) {
   std::string key;
   key.reserve(piece.size() + 1);
   key.append(piece);
-  key.push_back(variant ? '1' : '0');
+  key.push_back(variant);
   return key;
 }
 
@@ -24,7 +24,7 @@ std::size_t piece_end(std::string_view text, std::size_t begin, std::size_t min_
   return text.size();
 }
 
-bool EncodeCache::append(std::string_view piece, bool variant, std::vector<std::int32_t>& out) {
+bool EncodeCache::append(std::string_view piece, char variant, std::vector<std::int32_t>& out) {
   const std::string key = key_of(piece, variant);
   std::lock_guard lock(mutex_);
   const auto found = by_key_.find(key);
@@ -35,7 +35,7 @@ bool EncodeCache::append(std::string_view piece, bool variant, std::vector<std::
   return true;
 }
 
-void EncodeCache::insert(std::string_view piece, bool variant, std::vector<std::int32_t> ids) {
+void EncodeCache::insert(std::string_view piece, char variant, std::vector<std::int32_t> ids) {
   Entry entry{key_of(piece, variant), std::move(ids)};
   const std::size_t size = entry.num_bytes();
   if (size > max_bytes_) return;

@@ -25,8 +25,8 @@ class EncodeCache {
   explicit EncodeCache(std::size_t max_bytes) : max_bytes_(max_bytes) {}
 
   /// Appends the ids of `piece` under `variant` to `out`; false when they are not here.
-  bool append(std::string_view piece, bool variant, std::vector<std::int32_t>& out);
-  void insert(std::string_view piece, bool variant, std::vector<std::int32_t> ids);
+  bool append(std::string_view piece, char variant, std::vector<std::int32_t>& out);
+  void insert(std::string_view piece, char variant, std::vector<std::int32_t> ids);
 
   std::size_t num_bytes() const;
   std::uint64_t num_hits() const;

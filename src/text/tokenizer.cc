@@ -16,6 +16,11 @@ constexpr std::size_t kPieceBytes = 1024;
 // About a million tokens of English.
 constexpr std::size_t kCacheBytes = 8 << 20;
 
+std::int32_t literals_of(const EncodeOptions& options) {
+  if (options.parse_special) return TW_LITERALS_ALL;
+  return options.parse_added ? TW_LITERALS_NOT_SPECIAL : TW_LITERALS_NONE;
+}
+
 class LibraryTokenizer final : public Tokenizer {
  public:
   explicit LibraryTokenizer(tw_tokenizer* tokenizer) : tokenizer_(tokenizer), facts_(tw_tokenizer_facts(tokenizer)) {
@@ -41,8 +46,7 @@ class LibraryTokenizer final : public Tokenizer {
     ids.reserve(text.size() / 3);
     for (std::size_t begin = 0; begin < text.size();) {
       const std::size_t end = piece_end(text, begin, kPieceBytes);
-      const Status appended =
-          append_piece(text.substr(begin, end - begin), options.parse_special, end < text.size(), ids);
+      const Status appended = append_piece(text.substr(begin, end - begin), options, end < text.size(), ids);
       if (!appended) return std::unexpected(appended.error());
       begin = end;
     }
@@ -98,20 +102,21 @@ class LibraryTokenizer final : public Tokenizer {
   Result<std::vector<std::int32_t>> encode_whole(std::string_view text, EncodeOptions options) const {
     tw_ids ids{};
     tw_buffer error{};
-    if (!tw_tokenizer_encode(tokenizer_, slice_of(text), options.add_special_tokens, options.parse_special, &ids,
+    if (!tw_tokenizer_encode(tokenizer_, slice_of(text), options.add_special_tokens, literals_of(options), &ids,
                              &error)) {
       return fail(ErrorCode::kInternal, "tokenizer: " + take_text(error));
     }
     return take_ids(ids);
   }
 
-  Status append_piece(std::string_view piece, bool parse_special, bool keep, std::vector<std::int32_t>& out) const {
-    if (keep && cache_.append(piece, parse_special, out)) return {};
-    Result<std::vector<std::int32_t>> ids =
-        encode_whole(piece, {.add_special_tokens = false, .parse_special = parse_special});
+  Status append_piece(std::string_view piece, EncodeOptions options, bool keep, std::vector<std::int32_t>& out) const {
+    const auto variant = static_cast<char>('0' + literals_of(options));
+    if (keep && cache_.append(piece, variant, out)) return {};
+    options.add_special_tokens = false;
+    Result<std::vector<std::int32_t>> ids = encode_whole(piece, options);
     if (!ids) return std::unexpected(std::move(ids.error()));
     out.insert(out.end(), ids->begin(), ids->end());
-    if (keep) cache_.insert(piece, parse_special, std::move(*ids));
+    if (keep) cache_.insert(piece, variant, std::move(*ids));
     return {};
   }
 

@@ -28,6 +28,7 @@ struct GgufVocabulary {
 struct EncodeOptions {
   bool add_special_tokens = true;  // BOS/EOS as the tokenizer's own settings say
   bool parse_special = false;      // false: "<|im_end|>" in the text stays text
+  bool parse_added = true;         // false: added tokens that are not special stay text too
   bool reuse_recent = true;        // false: encodes all of the text anew; the ids are the same
 };
 

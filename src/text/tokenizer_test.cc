@@ -86,6 +86,22 @@ TEST(JsonTokenizer, SpecialTokensInTextStayText) {
   EXPECT_EQ(tokenizer->encode("a<tool>b", plain).value(), (Ids{0, 10, 1}));
 }
 
+TEST(ByteLevelTokenizer, AddedTokensStayTextOnDemand) {
+  const auto tokenizer = byte_level();
+  const EncodeOptions parsed{.add_special_tokens = false};
+  const EncodeOptions plain{.add_special_tokens = false, .parse_added = false};
+  EXPECT_EQ(tokenizer->encode("<tool>", parsed).value(), (Ids{*tokenizer->token_id("<tool>")}));
+  EXPECT_EQ(tokenizer->encode("<tool>", plain).value(), (Ids{'<', 't', 'o', 'o', 'l', '>'}));
+  // Pieces of long texts are remembered for each way of reading them.
+  std::string text;
+  while (text.size() < 8192) text += "a word <tool> and ";
+  for (const EncodeOptions& options : {parsed, plain, parsed, plain}) {
+    EncodeOptions anew = options;
+    anew.reuse_recent = false;
+    EXPECT_EQ(tokenizer->encode(text, options).value(), tokenizer->encode(text, anew).value());
+  }
+}
+
 TEST(JsonTokenizer, ReportsWhatIsWrong) {
   const auto message = [](std::string_view text, std::string_view config = "") {
     const auto tokenizer = Tokenizer::from_json(text, config);
