@@ -1,16 +1,17 @@
 #include "text/chat_template.h"
 
+#include <span>
 #include <utility>
 
+#include "text/prompt_text.h"
 #include "text/rust_border.h"
 
 namespace thalweg::text {
 namespace {
 
 struct RenderedPrompt {
-  std::string text;
-  bool hidden_specials = false;  // then `specials` says which places of `text` are tokens
-  std::vector<tw_span> specials;
+  PromptText prompt;
+  bool hidden_specials = false;  // then `prompt.specials` are the tokens, else every name in the text is one
 };
 
 class JinjaTemplate final : public ChatTemplate {
@@ -23,7 +24,7 @@ class JinjaTemplate final : public ChatTemplate {
   Result<std::string> render(const Conversation& conversation) const override {
     Result<RenderedPrompt> prompt = render_prompt(conversation, {});
     if (!prompt) return std::unexpected(std::move(prompt.error()));
-    return std::move(prompt->text);
+    return std::move(prompt->prompt.text);
   }
 
   Result<std::vector<std::int32_t>> encode(const Conversation& conversation,
@@ -34,8 +35,9 @@ class JinjaTemplate final : public ChatTemplate {
     if (!prompt) return std::unexpected(std::move(prompt.error()));
 
     Result<std::vector<std::int32_t>> ids =
-        prompt->hidden_specials ? encode_parts(*prompt, tokenizer)
-                                : tokenizer.encode(prompt->text, {.add_special_tokens = false, .parse_special = true});
+        prompt->hidden_specials
+            ? encode_prompt(prompt->prompt, tokenizer, {.add_special_tokens = false})
+            : tokenizer.encode(prompt->prompt.text, {.add_special_tokens = false, .parse_special = true});
     if (!ids) return ids;
     const std::optional<std::int32_t> bos = tokenizer.bos_token_id();
     if (tokenizer.adds_bos() && bos && (ids->empty() || ids->front() != *bos)) ids->insert(ids->begin(), *bos);
@@ -60,35 +62,11 @@ class JinjaTemplate final : public ChatTemplate {
     if (!tw_template_render(compiled_, &input, &text, &prompt.hidden_specials, &spans, &error)) {
       return fail(ErrorCode::kInvalidArgument, take_text(error), "messages");
     }
-    prompt.text = take_text(text);
-    prompt.specials.assign(spans.data, spans.data + spans.size);
+    prompt.prompt.text = take_text(text);
+    for (const tw_span& span : std::span(spans.data, spans.size))
+      prompt.prompt.specials.push_back({span.begin, span.end});
     tw_spans_free(&spans);
     return prompt;
-  }
-
-  // Each stretch between special tokens is encoded for itself, as plain text.
-  static Result<std::vector<std::int32_t>> encode_parts(const RenderedPrompt& prompt, const Tokenizer& tokenizer) {
-    const std::string_view text = prompt.text;
-    std::vector<std::int32_t> ids;
-    std::size_t done = 0;
-    const auto add_plain = [&](std::size_t end) -> Status {
-      if (end == done) return {};
-      Result<std::vector<std::int32_t>> part =
-          tokenizer.encode(text.substr(done, end - done), {.add_special_tokens = false});
-      if (!part) return std::unexpected(std::move(part.error()));
-      ids.insert(ids.end(), part->begin(), part->end());
-      return {};
-    };
-    for (const tw_span& special : prompt.specials) {
-      if (Status added = add_plain(special.begin); !added) return std::unexpected(std::move(added.error()));
-      const std::string_view name = text.substr(special.begin, special.end - special.begin);
-      const std::optional<std::int32_t> id = tokenizer.token_id(name);
-      if (!id) return fail(ErrorCode::kInternal, "special token \"" + std::string(name) + "\" has no id");
-      ids.push_back(*id);
-      done = special.end;
-    }
-    if (Status added = add_plain(text.size()); !added) return std::unexpected(std::move(added.error()));
-    return ids;
   }
 
   tw_template* const compiled_;

@@ -1,4 +1,4 @@
-// Conversations to prompts, through the model's Jinja template.
+// Conversations to prompts and back, in the model's own form: its Jinja template, or an encoding written here.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,14 @@
 #include <string_view>
 #include <vector>
 
+#include "text/completion_parser.h"
 #include "text/tokenizer.h"
 #include "thalweg/error.h"
 
 namespace thalweg::text {
 
 /// A conversation as the OpenAI protocol has it, in JSON: messages is an array of objects, tools an
-/// array or empty, kwargs an object of further template variables or empty.
+/// array or empty, kwargs an object of further template variables (reasoning_effort among them) or empty.
 struct Conversation {
   std::string messages_json;
   std::string tools_json;
@@ -39,6 +40,15 @@ class ChatTemplate {
   /// message text stay text; BOS is not added a second time.
   virtual Result<std::vector<std::int32_t>> encode(const Conversation& conversation,
                                                    const Tokenizer& tokenizer) const = 0;
+
+  /// Takes the answer to `conversation`, which encode() has accepted, apart; null: its text is content as it stands.
+  virtual std::unique_ptr<CompletionParser> completion_parser(const Conversation& /*conversation*/) const {
+    return nullptr;
+  }
+
+  /// Whether messages may come as clients send them, with content in parts and with roles and tasks of the model's own;
+  /// otherwise content is one text.
+  virtual bool reads_parts() const { return false; }
 };
 
 }  // namespace thalweg::text
