@@ -109,7 +109,7 @@ Result<ServedModel> load_served_model(const EngineOptions& options, const LoadPr
   worker_options.num_draft_tokens = options.num_draft_tokens;
   worker_options.eos_token_ids = text->eos_token_ids;
   auto executor =
-      worker::make_cpu_worker(std::move(bare->model), bare->stream, worker_options, nullptr, std::move(bare->threads));
+      worker::make_cpu_worker(std::move(bare->model), bare->stream, worker_options, std::move(bare->threads));
   if (!executor) return std::unexpected(executor.error());
   ServedModel served;
   static const SteadyClock clock;  // has no state

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "sampling/chi_square.h"
 #include "sampling/philox.h"
 #include "sampling/race.h"
 #include "sampling/scan.h"
@@ -76,7 +77,7 @@ std::int32_t draw(const std::vector<float>& row, const DrawParams& params, std::
   return Filtered(row, params).draw(position);
 }
 
-/// Chi-square of `kDraws` against the reference; bins below 5 expected draws are put together.
+/// Draws against the reference.
 void expect_distribution(const std::vector<float>& row, const DrawParams& params) {
   const std::vector<double> expected = reference(row, params);
   constexpr int kDraws = 20000;
@@ -89,28 +90,8 @@ void expect_distribution(const std::vector<float>& row, const DrawParams& params
     ASSERT_GT(expected[static_cast<std::size_t>(id)], 0.0) << "id " << id << " is excluded";
     ++counts[static_cast<std::size_t>(id)];
   }
-  double chi_square = 0.0;
-  double rare_expected = 0.0;
-  int rare_count = 0;
-  int num_bins = 0;
-  const auto add = [&](double mean, int count) {
-    chi_square += (count - mean) * (count - mean) / mean;
-    ++num_bins;
-  };
-  for (std::size_t id = 0; id < row.size(); ++id) {
-    const double mean = expected[id] * kDraws;
-    if (mean >= 5.0) {
-      add(mean, counts[id]);
-    } else {
-      rare_expected += mean;
-      rare_count += counts[id];
-    }
-  }
-  if (rare_expected >= 5.0) add(rare_expected, rare_count);
-  // The upper 0.1 % point by Wilson and Hilferty.
-  const double freedom = std::max(1, num_bins - 1);
-  const double limit = freedom * std::pow(1.0 - 2.0 / (9.0 * freedom) + 3.09 * std::sqrt(2.0 / (9.0 * freedom)), 3.0);
-  EXPECT_LT(chi_square, limit) << num_bins << " bins";
+  const ChiSquare result = chi_square(counts, expected);
+  EXPECT_LT(result.value, result.limit);
 }
 
 TEST(Draw, FollowsTheDistribution) {

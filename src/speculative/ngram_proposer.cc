@@ -51,9 +51,18 @@ std::int32_t NgramIndex::find(std::span<const std::int32_t> tokens, std::int32_t
   return ends_.empty() ? -1 : ends_[place(tokens, end)];
 }
 
-NgramProposer::NgramProposer(std::int32_t max_slots) : slots_(static_cast<std::size_t>(max_slots)) {}
+NgramProposer::NgramProposer(std::int32_t max_slots, std::int32_t max_drafts)
+    : max_drafts_(max_drafts), slots_(static_cast<std::size_t>(max_slots)) {
+  for (std::int32_t slot = 0; slot < max_slots; ++slot) release(slot);
+}
 
-void NgramProposer::release(step::SlotId slot) { slots_[static_cast<std::size_t>(slot)] = {}; }
+void NgramProposer::release(step::SlotId slot) {
+  slots_[static_cast<std::size_t>(slot)] = {.limit = DraftLimit(max_drafts_), .num_indexed = 0, .by_length = {}};
+}
+
+void NgramProposer::observe(step::SlotId slot, std::int32_t num_drafts, std::int32_t num_accepted) {
+  slots_[static_cast<std::size_t>(slot)].limit.observe(num_drafts, num_accepted);
+}
 
 /// Notes all n-grams but the suffix itself, which would only find itself.
 void NgramProposer::catch_up(SlotIndex& index, std::span<const std::int32_t> tokens) const {
@@ -78,21 +87,29 @@ std::int32_t NgramProposer::find_suffix(const SlotIndex& index, std::span<const 
   return -1;
 }
 
-void NgramProposer::propose(std::span<const DraftRequest> requests, Drafts& drafts) {
+void NgramProposer::propose_for(const DraftRequest& request, std::vector<std::int32_t>& drafts) {
+  SlotIndex& index = slots_[static_cast<std::size_t>(request.slot)];
+  const std::int32_t max_drafts = std::min(request.max_drafts, index.limit.next());
+  if (max_drafts <= 0) return;
+  const std::span<const std::int32_t> tokens = *request.tokens;
+  catch_up(index, tokens);
+  const std::int32_t end = find_suffix(index, tokens);
+  if (end < 0) return;
+  const auto size = static_cast<std::int32_t>(tokens.size());
+  const std::size_t first = drafts.size();
+  for (std::int32_t i = end; i < end + max_drafts; ++i) {
+    drafts.push_back(i < size ? tokens[static_cast<std::size_t>(i)]
+                              : drafts[first + static_cast<std::size_t>(i - size)]);
+  }
+}
+
+void NgramProposer::propose(device::Stream&, const models::CacheMemory&, std::span<const DraftRequest> requests,
+                            Drafts& drafts) {
   drafts.token_ids.clear();
+  drafts.distributions.clear();
   drafts.cu_drafts.assign(1, 0);
   for (const DraftRequest& request : requests) {
-    if (request.max_drafts > 0) {
-      SlotIndex& index = slots_[static_cast<std::size_t>(request.slot)];
-      catch_up(index, request.tokens);
-      const std::int32_t end = find_suffix(index, request.tokens);
-      const auto size = static_cast<std::int32_t>(request.tokens.size());
-      const std::size_t first = drafts.token_ids.size();
-      for (std::int32_t i = 0; end >= 0 && i < request.max_drafts; ++i) {
-        drafts.token_ids.push_back(end + i < size ? request.tokens[static_cast<std::size_t>(end + i)]
-                                                  : drafts.token_ids[first + static_cast<std::size_t>(end + i - size)]);
-      }
-    }
+    propose_for(request, drafts.token_ids);
     drafts.cu_drafts.push_back(static_cast<std::int32_t>(drafts.token_ids.size()));
   }
 }

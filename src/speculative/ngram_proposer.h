@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "speculative/draft_limit.h"
 #include "speculative/proposer.h"
 
 namespace thalweg::speculative {
@@ -36,20 +37,26 @@ class NgramProposer final : public Proposer {
   static constexpr std::int32_t kMinLength = 2;
   static constexpr std::int32_t kMaxLength = 4;
 
-  explicit NgramProposer(std::int32_t max_slots);
+  /// At most `max_drafts` per row and step.
+  NgramProposer(std::int32_t max_slots, std::int32_t max_drafts);
 
-  void propose(std::span<const DraftRequest> requests, Drafts& drafts) override;
+  void propose(device::Stream& stream, const models::CacheMemory& cache, std::span<const DraftRequest> requests,
+               Drafts& drafts) override;
+  void observe(step::SlotId slot, std::int32_t num_drafts, std::int32_t num_accepted) override;
   void release(step::SlotId slot) override;
 
  private:
   struct SlotIndex {
+    DraftLimit limit;
     std::int32_t num_indexed = 0;  // n-grams that end at or before this many tokens are noted
     std::vector<NgramIndex> by_length;
   };
 
   void catch_up(SlotIndex& index, std::span<const std::int32_t> tokens) const;
   std::int32_t find_suffix(const SlotIndex& index, std::span<const std::int32_t> tokens) const;
+  void propose_for(const DraftRequest& request, std::vector<std::int32_t>& drafts);
 
+  const std::int32_t max_drafts_;
   std::vector<SlotIndex> slots_;
 };
 

@@ -1,12 +1,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <random>
 #include <vector>
 
 #include "speculative/accept.h"
 #include "speculative/draft_limit.h"
 #include "speculative/ngram_proposer.h"
+#include "speculative/survival_limit.h"
 
 namespace thalweg::speculative {
 namespace {
@@ -14,9 +17,12 @@ namespace {
 using Tokens = std::vector<std::int32_t>;
 
 Tokens propose(NgramProposer& proposer, const Tokens& tokens, std::int32_t max_drafts, step::SlotId slot = 0) {
+  Tokens text = tokens;
   Drafts drafts;
-  const DraftRequest request{slot, tokens, max_drafts};
-  proposer.propose({&request, 1}, drafts);
+  device::Stream stream;
+  const DraftRequest request{.slot = slot, .tokens = &text, .max_drafts = max_drafts};
+  proposer.propose(stream, {}, {&request, 1}, drafts);
+  EXPECT_EQ(text, tokens);
   const auto found = drafts.of(0);
   return {found.begin(), found.end()};
 }
@@ -38,7 +44,7 @@ Tokens reference(const Tokens& tokens, std::int32_t max_drafts) {
 }
 
 TEST(NgramProposer, ProposesWhatFollowedMostRecently) {
-  NgramProposer proposer(1);
+  NgramProposer proposer(1, 8);
   EXPECT_EQ(propose(proposer, {1, 2, 3, 9, 1, 2, 4, 8, 1, 2}, 2), (Tokens{4, 8}));
   proposer.release(0);
   // The longer suffix wins over the more recent one.
@@ -57,7 +63,7 @@ TEST(NgramProposer, ProposesWhatFollowedMostRecently) {
 TEST(NgramProposer, GrowingTextsAgreeWithTheDefinition) {
   std::mt19937 random(1);
   constexpr int kSlots = 3;
-  NgramProposer proposer(kSlots);
+  NgramProposer proposer(kSlots, 8);
   std::vector<Tokens> texts(kSlots);
   for (int round = 0; round < 6000; ++round) {
     const auto slot = static_cast<std::size_t>(random() % kSlots);
@@ -75,14 +81,32 @@ TEST(NgramProposer, GrowingTextsAgreeWithTheDefinition) {
 }
 
 TEST(NgramProposer, AnswersSeveralRequestsAtOnce) {
-  NgramProposer proposer(4);
-  const Tokens a{1, 2, 3, 1, 2};
-  const Tokens b{1, 2, 3};
-  const std::vector<DraftRequest> requests{{2, a, 3}, {0, b, 3}, {3, a, 0}, {1, a, 1}};
+  NgramProposer proposer(4, 8);
+  Tokens a{1, 2, 3, 1, 2};
+  Tokens b{1, 2, 3};
+  const std::vector<DraftRequest> requests{{.slot = 2, .tokens = &a, .max_drafts = 3},
+                                           {.slot = 0, .tokens = &b, .max_drafts = 3},
+                                           {.slot = 1, .tokens = &a, .max_drafts = 1}};
   Drafts drafts;
-  proposer.propose(requests, drafts);
-  EXPECT_EQ(drafts.cu_drafts, (Tokens{0, 3, 3, 3, 4}));
+  device::Stream stream;
+  proposer.propose(stream, {}, requests, drafts);
+  EXPECT_EQ(drafts.cu_drafts, (Tokens{0, 3, 3, 4}));
   EXPECT_EQ(drafts.token_ids, (Tokens{3, 1, 2, 3}));
+  EXPECT_TRUE(drafts.distributions_of(0).empty());
+}
+
+TEST(NgramProposer, FollowsWhatHolds) {
+  NgramProposer proposer(2, 4);
+  const Tokens loop(9, 7);
+  EXPECT_EQ(propose(proposer, loop, 4).size(), 4U);
+  proposer.observe(0, 4, 1);
+  EXPECT_EQ(propose(proposer, loop, 4).size(), 2U);
+  proposer.observe(0, 2, 0);
+  proposer.observe(0, 1, 0);
+  EXPECT_TRUE(propose(proposer, loop, 4).empty()) << "a pause";
+  EXPECT_EQ(propose(proposer, loop, 4, 1).size(), 4U) << "another slot";
+  proposer.release(0);
+  EXPECT_EQ(propose(proposer, loop, 4).size(), 4U) << "a new sequence";
 }
 
 TEST(DraftLimit, FollowsAcceptance) {
@@ -117,13 +141,44 @@ TEST(DraftLimit, PausesWhereNothingHoldsAndComesBack) {
   EXPECT_EQ(limit.next(), 2);
 }
 
+TEST(SurvivalLimit, CutsWhereDraftsHardlyHoldTogether) {
+  SurvivalLimit limit(5, 0.4F);
+  EXPECT_EQ(limit.next(), 5) << "nothing is known yet";
+  limit.observe(std::vector{0.9F, 0.8F, 0.7F, 0.6F, 0.9F});  // 0.9, 0.72, 0.50, 0.30
+  EXPECT_EQ(limit.next(), 3);
+  limit.observe(std::vector{0.1F, 1.0F, 1.0F, 1.0F, 1.0F});
+  EXPECT_EQ(limit.next(), 1) << "one is always tried";
+  limit.observe(std::vector{1.0F, std::numeric_limits<float>::quiet_NaN(), 1.0F});
+  EXPECT_EQ(limit.next(), 1);
+  limit.observe(std::vector{1.0F, 1.0F, 1.0F, 1.0F, 1.0F, 1.0F});
+  EXPECT_EQ(limit.next(), 5);
+  SurvivalLimit off(5, 0.0F);
+  off.observe(std::vector{0.0F, 0.0F, 0.0F, 0.0F, 0.0F});
+  EXPECT_EQ(off.next(), 5);
+}
+
+TEST(ForcedAcceptance, HasItsMeanWithTheLeastVariance) {
+  for (const double mean : {0.0, 0.3, 2.0, 2.51}) {
+    double sum = 0.0;
+    for (std::uint64_t position = 0; position < 4000; ++position) {
+      const sampling::DrawKey key{17, position, sampling::DrawPurpose::kForcedAcceptance};
+      const std::int32_t accepted = forced_acceptance(mean, key);
+      EXPECT_EQ(accepted, forced_acceptance(mean, key));
+      EXPECT_GE(accepted, std::floor(mean));
+      EXPECT_LE(accepted, std::ceil(mean));
+      sum += accepted;
+    }
+    EXPECT_NEAR(sum / 4000, mean, 0.03);
+  }
+}
+
 TEST(Accept, StopsAtTheFirstDifference) {
   const Tokens drawn{4, 5, 6, 7};
   const auto run = [&](const Tokens& drafts) {
     int num_draws = 0;
-    const Acceptance result = accept(drafts, [&](std::int32_t i) {
-      EXPECT_EQ(i, num_draws++);
-      return std::optional(drawn[static_cast<std::size_t>(i)]);
+    const Acceptance result = accept(drafts.size(), [&](std::size_t i) {
+      EXPECT_EQ(static_cast<int>(i), num_draws++);
+      return std::optional(Verdict{drawn[i], i < drafts.size() && drawn[i] == drafts[i]});
     });
     EXPECT_EQ(num_draws, result.num_accepted + 1);
     return result.num_accepted;
@@ -135,8 +190,9 @@ TEST(Accept, StopsAtTheFirstDifference) {
 }
 
 TEST(Accept, AFailureKeepsWhatWasDrawnBefore) {
-  const Tokens drafts{1, 2, 3};
-  const Acceptance result = accept(drafts, [](std::int32_t i) { return i == 2 ? std::nullopt : std::optional(i + 1); });
+  const Acceptance result = accept(3, [](std::size_t i) {
+    return i == 2 ? std::nullopt : std::optional(Verdict{static_cast<std::int32_t>(i), true});
+  });
   EXPECT_TRUE(result.failed);
   EXPECT_EQ(result.num_accepted, 2);
 }

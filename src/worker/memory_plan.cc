@@ -106,9 +106,20 @@ void choose_logits(const models::ModelInfo& model, const WorkerOptions& options,
                                                       plan.max_num_batched_tokens);
   plan.max_logit_rows = static_cast<std::int32_t>(std::max<std::int64_t>(sampled, plan.prompt_logprob_tokens));
   plan.logit_bytes = plan.max_logit_rows * row_bytes;
+  if (options.num_draft_tokens > 0 && options.speculation.source == DraftSource::kModel) {
+    plan.draft_logit_bytes = speculative::draft_logit_bytes(draft_model_options(model, options, plan.max_num_seqs));
+  }
 }
 
 }  // namespace
+
+speculative::DraftModelOptions draft_model_options(const models::ModelInfo& model, const WorkerOptions& options,
+                                                   std::int32_t max_num_seqs) {
+  return {.max_slots = max_num_seqs,
+          .vocab_size = model.vocab_size,
+          .max_drafts = options.num_draft_tokens,
+          .speculation = options.speculation};
+}
 
 Result<MemoryPlan> plan_memory(const models::ModelInfo& model, const WorkerOptions& options,
                                std::int64_t available_bytes) {
@@ -127,10 +138,10 @@ Result<MemoryPlan> plan_memory(const models::ModelInfo& model, const WorkerOptio
 std::string describe(const MemoryPlan& plan, const kv_cache::CacheSpec& cache) {
   return fmt::format(
       "memory plan: weights {:.1f} MiB, KV cache up to {:.1f} MiB ({} blocks of {} tokens), sequence state up to "
-      "{:.1f} "
-      "MiB, logits up to {:.1f} MiB; {} sequences of {} tokens, {} tokens per step",
+      "{:.1f} MiB, logits up to {:.1f} MiB; {} sequences of {} tokens, {} tokens per step",
       mib(plan.weight_bytes), mib(plan.cache_bytes), plan.num_blocks, cache.block_size, mib(plan.state_bytes),
-      mib(plan.logit_bytes), plan.max_num_seqs, plan.max_model_len, plan.max_num_batched_tokens);
+      mib(plan.logit_bytes + plan.draft_logit_bytes), plan.max_num_seqs, plan.max_model_len,
+      plan.max_num_batched_tokens);
 }
 
 }  // namespace thalweg::worker

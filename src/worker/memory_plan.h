@@ -5,6 +5,7 @@
 #include <string>
 
 #include "models/model.h"
+#include "speculative/draft_model_proposer.h"
 #include "thalweg/error.h"
 #include "worker/worker_options.h"
 
@@ -22,6 +23,7 @@ struct MemoryPlan {
   std::int64_t cache_bytes = 0;
   std::int64_t state_bytes = 0;
   std::int64_t logit_bytes = 0;
+  std::int64_t draft_logit_bytes = 0;  // of a draft model
 };
 
 /// Fills in what the options leave open. The cache is what all sequences at full length could use, at most half of
@@ -29,6 +31,10 @@ struct MemoryPlan {
 /// one sequence can hold. Fails with both numbers when the options cannot be met.
 Result<MemoryPlan> plan_memory(const models::ModelInfo& model, const WorkerOptions& options,
                                std::int64_t available_bytes);
+
+/// How a draft model is used under these options.
+speculative::DraftModelOptions draft_model_options(const models::ModelInfo& model, const WorkerOptions& options,
+                                                   std::int32_t max_num_seqs);
 
 /// One line for people.
 std::string describe(const MemoryPlan& plan, const kv_cache::CacheSpec& cache);

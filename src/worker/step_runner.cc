@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "device/thread_pool.h"
 #include "sampling/logprobs.h"
-#include "speculative/accept.h"
+#include "speculative/rejection.h"
 
 namespace thalweg::worker {
 
@@ -65,6 +65,7 @@ void StepRunner::execute(const step::StepPlan& plan, step::StepResult& result) {
   if (inputs_.empty()) return;
   forward();
   draw_all();
+  observe_drafts(plan);
   gather(result);
 }
 
@@ -94,7 +95,6 @@ void StepRunner::start(const step::SequenceStart& start) {
   const std::int32_t tail = model_->info().prefill_tail_tokens;
   const bool wants_all_logits = start.num_prompt_logprobs >= 0;
   slot.full_from = tail > 0 && !wants_all_logits ? std::max(num_tokens - tail, 0) : 0;
-  slot.draft_limit = speculative::DraftLimit(options_.num_draft_tokens);
   slot.sampler.emplace(start.sampling, start.seed, model_->info().vocab_size, options_.eos_token_ids, slot.tokens,
                        start.num_prompt_tokens);
   // A model finds the state of a new sequence zeroed.
@@ -131,13 +131,12 @@ void StepRunner::propose(const step::StepPlan& plan) {
     const step::SequenceRow& row = plan.rows[i];
     if (row.num_known_tokens > 0 || !row.samples || row.max_draft_tokens <= 0) continue;
     Slot& slot = used_slot(row.slot);
-    const std::int32_t max_drafts =
-        std::min({row.max_draft_tokens, options_.num_draft_tokens, room_of(slot) - 1, slot.draft_limit.next()});
+    const std::int32_t max_drafts = std::min({row.max_draft_tokens, options_.num_draft_tokens, room_of(slot) - 1});
     if (max_drafts <= 0) continue;
     request_of_row_[i] = static_cast<std::int32_t>(draft_requests_.size());
-    draft_requests_.push_back({row.slot, slot.tokens, max_drafts});
+    draft_requests_.push_back({row.slot, &slot.tokens, &*slot.sampler, max_drafts});
   }
-  if (!draft_requests_.empty()) proposer_->propose(draft_requests_, drafts_);
+  if (!draft_requests_.empty()) proposer_->propose(stream_, cache_memory(), draft_requests_, drafts_);
 }
 
 /// Prompt logprobs need the logits of every prompt token. Such tokens run in forwards of their own, few
@@ -224,7 +223,10 @@ void StepRunner::add_continued(const step::StepPlan& plan, std::size_t row, step
   const std::int32_t first_logit = inputs_.add(input);
   result.num_computed_tokens += num_tokens;
   result.rows[row].num_draft_tokens = num_tokens - 1;
-  if (wanted.samples) new_drawing_row(row, slot, first_logit).drafts = drafts;
+  if (!wanted.samples) return;
+  DrawingRow& drawing = new_drawing_row(row, slot, first_logit);
+  drawing.drafts = drafts;
+  if (request >= 0) drawing.distributions = drafts_.distributions_of(static_cast<std::size_t>(request));
 }
 
 void StepRunner::add_known(const step::StepPlan& plan, std::size_t row, step::StepResult& result) {
@@ -251,7 +253,9 @@ StepRunner::DrawingRow& StepRunner::new_drawing_row(std::size_t row, Slot& slot,
   drawing.row = row;
   drawing.slot = &slot;
   drawing.drafts = {};
+  drawing.distributions = {};
   drawing.first_logit = first_logit;
+  drawing.num_accepted = 0;
   drawing.token_ids.clear();
   drawing.logprobs.clear();
   drawing.failed = false;
@@ -261,8 +265,11 @@ StepRunner::DrawingRow& StepRunner::new_drawing_row(std::size_t row, Slot& slot,
 
 void StepRunner::forward() {
   CHECK_LE(inputs_.num_logits(), plan_.max_logit_rows);
-  const models::CacheMemory cache{blocks_.data(), plan_.num_blocks, states_.data(), plan_.max_num_seqs};
-  model_->forward(stream_, inputs_.view(), cache, logits_.as<float>());
+  model_->forward(stream_, inputs_.view(), cache_memory(), logits_.as<float>());
+}
+
+models::CacheMemory StepRunner::cache_memory() {
+  return {blocks_.data(), plan_.num_blocks, states_.data(), plan_.max_num_seqs};
 }
 
 std::span<float> StepRunner::logits_of(std::int32_t index) {
@@ -288,23 +295,76 @@ void StepRunner::draw_all() {
 
 void StepRunner::draw(DrawingRow& drawing, sampling::RowScratch& scratch) {
   Slot& slot = *drawing.slot;
-  const speculative::Acceptance acceptance =
-      speculative::accept(drawing.drafts, [&](std::int32_t i) -> std::optional<std::int32_t> {
-        TokenLogprobs* logprobs = slot.sampler->wants_logprobs() ? &drawing.logprobs.emplace_back() : nullptr;
-        const std::optional<std::int32_t> token =
-            slot.sampler->draw(loops_, logits_of(drawing.first_logit + i), slot.tokens, scratch, logprobs);
-        if (!token) {
-          if (logprobs != nullptr) drawing.logprobs.pop_back();
-          return std::nullopt;
-        }
-        drawing.token_ids.push_back(*token);
-        slot.tokens.push_back(*token);
-        slot.sampler->append(*token);
-        return token;
-      });
+  const auto& forced = options_.speculation.forced_acceptance;
+  const std::int32_t num_forced =
+      forced ? speculative::forced_acceptance(
+                   *forced, slot.sampler->key(slot.tokens.size(), sampling::DrawPurpose::kForcedAcceptance))
+             : 0;
+  const auto judge_and_take = [&](std::size_t i) {
+    TokenLogprobs* logprobs = slot.sampler->wants_logprobs() ? &drawing.logprobs.emplace_back() : nullptr;
+    const std::optional<speculative::Verdict> verdict =
+        forced ? judge_forced(drawing, i, static_cast<std::int32_t>(i) < num_forced, scratch, logprobs)
+               : judge(drawing, i, scratch, logprobs);
+    if (verdict) {
+      drawing.token_ids.push_back(verdict->token);
+      slot.tokens.push_back(verdict->token);
+      slot.sampler->append(verdict->token);
+    } else if (logprobs != nullptr) {
+      drawing.logprobs.pop_back();
+    }
+    return verdict;
+  };
+  const speculative::Acceptance acceptance = speculative::accept(drawing.drafts.size(), judge_and_take);
   drawing.failed = acceptance.failed;
-  if (!drawing.drafts.empty()) {
-    slot.draft_limit.observe(static_cast<std::int32_t>(drawing.drafts.size()), acceptance.num_accepted);
+  drawing.num_accepted = acceptance.num_accepted;
+}
+
+/// The token at the place of the row's draft i, or behind its drafts.
+std::optional<speculative::Verdict> StepRunner::judge(const DrawingRow& drawing, std::size_t i,
+                                                      sampling::RowScratch& scratch, TokenLogprobs* logprobs) {
+  const Slot& slot = *drawing.slot;
+  const sampling::SequenceSampler& sampler = *slot.sampler;
+  const std::span<float> logits = logits_of(drawing.first_logit + static_cast<std::int32_t>(i));
+  const bool has_draft = i < drawing.drafts.size();
+  if (!has_draft || sampler.is_greedy() || options_.speculation.acceptance == AcceptanceMethod::kMatch) {
+    const std::optional<std::int32_t> token = sampler.draw(loops_, logits, slot.tokens, scratch, logprobs);
+    if (!token) return std::nullopt;
+    return speculative::Verdict{*token, has_draft && *token == drawing.drafts[i]};
+  }
+  speculative::Verdict verdict;
+  const speculative::RejectionKeys keys{sampler.key(slot.tokens.size(), sampling::DrawPurpose::kAcceptance),
+                                        sampler.key(slot.tokens.size(), sampling::DrawPurpose::kResidual)};
+  const auto choose = [&](sampling::RowScratch& kept, double total) {
+    const float* q = drawing.distributions.empty() ? nullptr : drawing.distributions[i];
+    verdict = speculative::reject_or_accept(drawing.drafts[i], q, kept, total, keys);
+    return verdict.token;
+  };
+  if (!sampler.draw_with(loops_, logits, slot.tokens, scratch, logprobs, choose)) return std::nullopt;
+  return verdict;
+}
+
+/// For benchmarks: the verdict is known before, the work is done all the same.
+std::optional<speculative::Verdict> StepRunner::judge_forced(const DrawingRow& drawing, std::size_t i, bool holds,
+                                                             sampling::RowScratch& scratch, TokenLogprobs* logprobs) {
+  std::optional<speculative::Verdict> verdict = judge(drawing, i, scratch, logprobs);
+  if (!verdict || i >= drawing.drafts.size()) return verdict;
+  verdict->holds = holds;
+  if (!holds) return verdict;
+  verdict->token = drawing.drafts[i];
+  if (logprobs != nullptr) {
+    // Judging has restored the row.
+    sampling::score_token(loops_, logits_of(drawing.first_logit + static_cast<std::int32_t>(i)), verdict->token,
+                          drawing.slot->sampler->num_logprobs(), scratch, *logprobs);
+  }
+  return verdict;
+}
+
+/// Tells the proposer what became of its drafts.
+void StepRunner::observe_drafts(const step::StepPlan& plan) {
+  for (const DrawingRow& drawing : std::span(drawing_).first(num_drawing_)) {
+    if (drawing.drafts.empty()) continue;
+    proposer_->observe(plan.rows[drawing.row].slot, static_cast<std::int32_t>(drawing.drafts.size()),
+                       drawing.num_accepted);
   }
 }
 

@@ -15,7 +15,7 @@
 #include "sampling/row_loops.h"
 #include "sampling/row_scratch.h"
 #include "sampling/sequence_sampler.h"
-#include "speculative/draft_limit.h"
+#include "speculative/accept.h"
 #include "speculative/proposer.h"
 #include "step/step_plan.h"
 #include "step/step_result.h"
@@ -45,7 +45,6 @@ class StepRunner {
     std::int32_t full_from = 0;          // of the tokens it was started with; step::BatchView::full_from
     std::int32_t num_prompt_logprobs = -1;
     std::optional<sampling::SequenceSampler> sampler;  // empty: the slot is free
-    speculative::DraftLimit draft_limit;
   };
 
   /// A row that draws, and what it drew.
@@ -53,7 +52,9 @@ class StepRunner {
     std::size_t row = 0;  // in the plan
     Slot* slot = nullptr;
     std::span<const std::int32_t> drafts;
+    std::span<const float* const> distributions;  // of `drafts`; speculative::Drafts
     std::int32_t first_logit = 0;
+    std::int32_t num_accepted = 0;
     std::vector<std::int32_t> token_ids;
     std::vector<TokenLogprobs> logprobs;
     bool failed = false;
@@ -77,10 +78,16 @@ class StepRunner {
   void forward();
   void draw_all();
   void draw(DrawingRow& drawing, sampling::RowScratch& scratch);
+  std::optional<speculative::Verdict> judge(const DrawingRow& drawing, std::size_t i, sampling::RowScratch& scratch,
+                                            TokenLogprobs* logprobs);
+  std::optional<speculative::Verdict> judge_forced(const DrawingRow& drawing, std::size_t i, bool holds,
+                                                   sampling::RowScratch& scratch, TokenLogprobs* logprobs);
+  void observe_drafts(const step::StepPlan& plan);
   void gather(step::StepResult& result) const;
 
   Slot& used_slot(step::SlotId id);
   std::span<float> logits_of(std::int32_t index);
+  models::CacheMemory cache_memory();
 
   // Fixed at start.
   const std::unique_ptr<models::Model> model_;
