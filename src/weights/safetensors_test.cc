@@ -133,10 +133,11 @@ TEST(Safetensors, RefusesWrongSizesAndPlaces) {
                       R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
                       12),
               AllOf(HasSubstr("'b' begins at 4"), HasSubstr("overlap")));
-  EXPECT_THAT(refusal(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
-                      R"("b":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})",
-                      5),
-              AllOf(HasSubstr("'b' lies at byte"), HasSubstr("element size")));
+  // Any byte may be a tensor's first.
+  EXPECT_EQ(refusal(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                    R"("b":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})",
+                    5),
+            "");
 }
 
 TEST(SafetensorsWriter, WritesWhatTheReaderReads) {
