@@ -1,4 +1,5 @@
-// Logits of tiny checkpoints of every family against what transformers computed (python/record_model_vectors.py).
+// Logits of tiny checkpoints of every family against what transformers computed (python/record_model_vectors.py,
+// python/record_deepseek_vectors.py).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@ namespace thalweg::models {
 namespace {
 
 constexpr const char* kFolder = "tests/golden/models/";
+constexpr std::int32_t kMaxTokens = 288;  // of a sequence
 
 struct Vectors {
   struct Prompt {
@@ -88,6 +90,11 @@ constexpr Golden kGoldens[] = {
     {"gemma3_v4", "gemma3_v4"},
     {"gemma3_v4.bf16.gguf", "gemma3_v4"},
     {"gemma3_wrapped", "gemma3_wrapped"},
+    {"deepseek_v3", "deepseek_v3"},
+    {"deepseek_v3_direct", "deepseek_v3_direct"},
+    {"deepseek_v3_block_fp8", "deepseek_v3_block_fp8"},
+    {"deepseek_v32", "deepseek_v32"},
+    {"deepseek_v4", "deepseek_v4"},
     {"llama", "llama", 0.01, device::DType::kF16},
     {"llama", "llama", 0.05, device::DType::kBF16},
 };
@@ -104,13 +111,13 @@ class GoldenLogits : public ::testing::TestWithParam<Golden> {
     auto model = load_model(**checkpoint, stream_, {.kv_dtype = GetParam().kv_dtype});
     ASSERT_TRUE(model) << model.error().message;
     model_ = std::move(*model);
-    model_->reserve(128);
+    model_->reserve(kMaxTokens);
     vectors_ = read_vectors(std::string(kFolder) + GetParam().vectors + ".vectors");
     ASSERT_EQ(model_->info().vocab_size, vectors_.vocab_size);
   }
 
   std::vector<float> run(const std::vector<std::int32_t>& ids, std::size_t chunk) {
-    return SequenceBatch(*model_, stream_, 1, 128).run(ids, chunk);
+    return SequenceBatch(*model_, stream_, 1, kMaxTokens).run(ids, chunk);
   }
 
   device::ThreadPool threads_{2, false};
@@ -151,7 +158,7 @@ TEST_P(GoldenLogits, DoNotDependOnChunks) {
 TEST_P(GoldenLogits, OfTheLastTokenAlone) {
   const std::vector<std::int32_t>& ids = vectors_.prompts.front().ids;
   const std::vector<float> whole = run(ids, ids.size());
-  const std::vector<float> last = SequenceBatch(*model_, stream_, 1, 128).step({ids}, false);
+  const std::vector<float> last = SequenceBatch(*model_, stream_, 1, kMaxTokens).step({ids}, false);
   EXPECT_TRUE(std::ranges::equal(last, std::span(whole).last(last.size())));
 }
 
@@ -160,7 +167,7 @@ TEST_P(GoldenLogits, DoNotDependOnTheirBatch) {
   const std::vector<std::int32_t>& ids = vectors_.prompts[0].ids;
   const std::vector<std::int32_t>& others = vectors_.prompts[1].ids;
   constexpr std::size_t kNew = 30;
-  SequenceBatch batch(*model_, stream_, 2, 128);
+  SequenceBatch batch(*model_, stream_, 2, kMaxTokens);
   batch.step({std::span(ids).first(ids.size() - kNew), {}}, false);
   const std::vector<float> together = batch.step({std::span(ids).last(kNew), others}, true);
 

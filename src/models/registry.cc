@@ -6,6 +6,8 @@
 #include <array>
 #include <string_view>
 
+#include "models/deepseek_v3/model.h"
+#include "models/deepseek_v4/model.h"
 #include "models/deepseek_v41/model.h"
 #include "models/gemma3/model.h"
 #include "models/llama/model.h"
@@ -27,6 +29,8 @@ constexpr Architecture kArchitectures[] = {
     {{"qwen3", "Qwen3ForCausalLM"}, qwen3::load},
     {{"qwen3moe", "Qwen3MoeForCausalLM"}, qwen3_moe::load},
     {{"gemma3", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"}, gemma3::load},
+    {{"DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM"}, deepseek_v3::load},
+    {{"DeepseekV4ForCausalLM"}, deepseek_v4::load},
     {{"deepseek_v41", "DeepseekV41ForCausalLM"}, deepseek_v41::load},
 };
 
