@@ -79,7 +79,8 @@ class WeightReader {
   std::vector<float> biases(std::initializer_list<MatrixPart> parts,
                             kernels::RowOrder order = kernels::RowOrder::kConcatenate);
 
-  /// A tensor where it lies in the file, for tables too large to be packed; it lives as long as the checkpoint. Empty
+  /// A tensor where it lies in the file, for tables too large to be packed; it lives as long as the checkpoint or
+  /// what its hold() answers. Empty
   /// after a problem.
   std::span<const std::byte> mapped(const std::string& tensor, device::DType dtype,
                                     std::initializer_list<std::int64_t> shape);

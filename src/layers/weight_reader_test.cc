@@ -58,6 +58,7 @@ class WatchedCheckpoint final : public weights::Checkpoint {
     inner_->release(tensor);
   }
   std::vector<std::string> files() const override { return inner_->files(); }
+  std::shared_ptr<const void> hold() const override { return inner_->hold(); }
 
   const std::set<std::string>& touched() const { return touched_; }
 

@@ -75,6 +75,8 @@ class Checkpoint {
   /// A copy of a TensorInfo with a smaller range stands for a part of it, here and in bytes().
   virtual void release(const TensorInfo& tensor) const = 0;
   virtual std::vector<std::string> files() const = 0;
+  /// Keeps the files mapped for as long as it lives, beyond the checkpoint: for tables that are used where they lie.
+  virtual std::shared_ptr<const void> hold() const = 0;
 
   /// Like find(), but says what is wrong: no such tensor, or one of an element type without meaning here.
   virtual Result<const TensorInfo*> require(std::string_view name) const;

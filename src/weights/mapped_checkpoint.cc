@@ -12,12 +12,12 @@ MappedCheckpoint::MappedCheckpoint(std::string path, std::string architecture, s
                                    TensorTable table)
     : path_(std::move(path)),
       architecture_(std::move(architecture)),
-      files_(std::move(files)),
+      files_(std::make_shared<const std::vector<MappedFile>>(std::move(files))),
       table_(std::move(table)) {}
 
 const MappedFile& MappedCheckpoint::file_of(const TensorInfo& tensor) const {
-  CHECK_LT(static_cast<std::size_t>(tensor.file), files_.size());
-  const MappedFile& file = files_[static_cast<std::size_t>(tensor.file)];
+  CHECK_LT(static_cast<std::size_t>(tensor.file), files_->size());
+  const MappedFile& file = (*files_)[static_cast<std::size_t>(tensor.file)];
   CHECK(lies_inside(tensor.offset, tensor.num_bytes, file.bytes().size()));
   return file;
 }
@@ -32,7 +32,7 @@ void MappedCheckpoint::release(const TensorInfo& tensor) const {
 
 std::vector<std::string> MappedCheckpoint::files() const {
   std::vector<std::string> paths;
-  for (const MappedFile& file : files_) paths.push_back(file.path());
+  for (const MappedFile& file : *files_) paths.push_back(file.path());
   return paths;
 }
 

@@ -1,6 +1,7 @@
 // What both kinds of checkpoint share: mapped files and a table of tensors inside them.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,13 +25,14 @@ class MappedCheckpoint : public Checkpoint {
   std::span<const std::byte> bytes(const TensorInfo& tensor) const override;
   void release(const TensorInfo& tensor) const override;
   std::vector<std::string> files() const override;
+  std::shared_ptr<const void> hold() const override { return files_; }
 
  private:
   const MappedFile& file_of(const TensorInfo& tensor) const;
 
   const std::string path_;
   const std::string architecture_;
-  const std::vector<MappedFile> files_;
+  const std::shared_ptr<const std::vector<MappedFile>> files_;
   const TensorTable table_;
 };
 

@@ -43,8 +43,7 @@ class Checkpoint {
   Checkpoint(const std::string& folder, const LoadOptions& options) {
     Result<std::unique_ptr<weights::Checkpoint>> opened = weights::Checkpoint::open(golden_folder(folder));
     CHECK(opened.has_value());
-    checkpoint_ = std::move(*opened);
-    Result<std::unique_ptr<Model>> loaded = load_model(*checkpoint_, stream_, options);
+    Result<std::unique_ptr<Model>> loaded = load_model(**opened, stream_, options);
     if (!loaded) ADD_FAILURE() << loaded.error().message;
     CHECK(loaded.has_value());
     model_ = std::move(*loaded);
@@ -63,8 +62,7 @@ class Checkpoint {
  private:
   device::ThreadPool threads_{2};
   device::Stream stream_{.cpu_level = device::detect_cpu_level(), .threads = &threads_};
-  std::unique_ptr<weights::Checkpoint> checkpoint_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<Model> model_;  // outlives its checkpoint
 };
 
 LoadOptions fp32_options() { return {.numerics = Numerics::kFp32, .prefill_tail_tokens = 0}; }

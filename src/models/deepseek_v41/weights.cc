@@ -140,6 +140,7 @@ Weights load_weights(layers::WeightReader& reader, const Config& config, bool lo
   BlockLoader loader(reader, config);
   const std::vector<LayerRole> roles = layer_roles(config);
   Weights weights;
+  weights.mapped_files = reader.checkpoint().hold();
   weights.vocabulary = layers::load_vocabulary(reader, "embed", "head", config.vocab_size, config.hidden_size);
   for (std::int32_t l = 0; l < config.num_layers; ++l) {
     const LayerRole& role = roles[static_cast<std::size_t>(l)];

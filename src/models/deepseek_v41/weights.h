@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -81,6 +82,7 @@ struct DsparkWeights {
 };
 
 struct Weights {
+  std::shared_ptr<const void> mapped_files;  // of the tables
   layers::Vocabulary vocabulary;
   std::vector<BlockWeights> blocks;
   std::vector<EngramWeights> engrams;
