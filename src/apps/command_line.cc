@@ -258,9 +258,9 @@ void set_values(CLI::Option& option, const std::vector<std::string>& values) {
 }
 
 /// What a command cannot do without, taken out of the parser's own check: environment and file have their say first.
-std::vector<CLI::Option*> defer_required(const CLI::App& root) {
+std::vector<CLI::Option*> defer_required(CLI::App& root) {
   std::vector<CLI::Option*> required;
-  for (CLI::App* command : root.get_subcommands({})) {
+  for (CLI::App* command : root.get_subcommands([](CLI::App*) { return true; })) {
     for (CLI::Option* option : command->get_options()) {
       if (!option->get_required() || !is_configurable(*option)) continue;
       option->required(false);
