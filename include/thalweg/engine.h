@@ -11,6 +11,7 @@
 #include "thalweg/error.h"
 #include "thalweg/event.h"
 #include "thalweg/request.h"
+#include "thalweg/speculation.h"
 
 namespace thalweg {
 
@@ -26,7 +27,8 @@ struct EngineOptions {
   std::int32_t max_num_batched_tokens = 0;  // tokens computed in one step
   std::int32_t max_queued_requests = 0;     // waiting requests beyond this are refused
   bool enable_prefix_cache = true;
-  std::int32_t num_draft_tokens = 0;  // n-gram speculation: most drafts per step, 0 is off
+  std::int32_t num_draft_tokens = 0;  // speculation: most drafts per sequence and step, 0 is off
+  SpeculationOptions speculation;     // how
   double target_step_s = 0.0;         // while streams run, prefill is cut so that a step takes about this long
 };
 

@@ -18,6 +18,8 @@ namespace {
 constexpr std::string_view kEnvironmentPrefix = "THALWEG_";
 constexpr int kMaxSequences = 1 << 14;      // per step; beyond it the logits alone would fill a machine
 constexpr int kMaxBatchedTokens = 1 << 20;  // per step
+constexpr int kMaxDrafts = 16;              // per sequence and step
+constexpr int kDefaultDrafts = 5;           // where only their source is chosen
 
 /// Everything the parser fills; the chosen subcommand decides which member is taken.
 struct Fields {
@@ -31,6 +33,7 @@ struct Fields {
   InspectCommand inspect;
   TokenizeCommand tokenize;
   DoctorCommand doctor;
+  std::string draft_source;  // empty: n-grams, if there are to be drafts
   std::string completion_shell;
   std::string config_path;
   bool print_config = false;
@@ -66,8 +69,36 @@ void add_engine_options(CLI::App& app, EngineOptions& engine, bool model_require
       ->group(group);
   app.add_flag("--prefix-cache,!--no-prefix-cache", engine.enable_prefix_cache, "reuse blocks of shared beginnings")
       ->group(group);
-  app.add_option("--draft-tokens", engine.num_draft_tokens, "n-gram speculation: most drafts per step; 0: off")
-      ->check(CLI::Range(0, 16))
+}
+
+void add_speculation_options(CLI::App& app, EngineOptions& engine, std::string& draft_source) {
+  const std::string group = "Speculation";
+  SpeculationOptions& speculation = engine.speculation;
+  app.add_option("--spec", draft_source,
+                 "where drafts come from: ngram (what the output repeats), draft (the model's own draft model) or off")
+      ->check(CLI::IsMember({"ngram", "draft", "off"}))
+      ->group(group);
+  app.add_option("--draft-tokens,--num-draft-tokens", engine.num_draft_tokens,
+                 fmt::format("most drafts per sequence and step; 0: off, or {} with --spec", kDefaultDrafts))
+      ->check(CLI::Range(0, kMaxDrafts))
+      ->group(group);
+  app.add_option_function<std::string>(
+         "--spec-accept",
+         [&speculation](const std::string& method) {
+           speculation.acceptance = method == "match" ? AcceptanceMethod::kMatch : AcceptanceMethod::kRejection;
+         },
+         "match: tokens never depend on drafts; rejection: only their distribution does not, and more drafts hold")
+      ->check(CLI::IsMember({"match", "rejection"}))
+      ->default_str("match")
+      ->group(group);
+  app.add_option("--spec-confidence", speculation.min_survival,
+                 "verify drafts while the draft model gives all of them together this probability; 0: always")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group(group);
+  app.add_option_function<double>(
+         "--spec-force-acceptance", [&speculation](const double& mean) { speculation.forced_acceptance = mean; },
+         "for benchmarks: that many drafts hold on average in a step; the output is not the model's")
+      ->check(CLI::Range(0.0, static_cast<double>(kMaxDrafts)))
       ->group(group);
 }
 
@@ -104,6 +135,7 @@ void add_sampling_options(CLI::App& app, SamplingParams& sampling, std::int32_t&
 void add_serve(CLI::App& root, Fields& fields) {
   auto& app = *root.add_subcommand("serve", "serve a model over HTTP")->group("Serving");
   add_engine_options(app, fields.serve.engine, true);
+  add_speculation_options(app, fields.serve.engine, fields.draft_source);
   const std::string group = "Server";
   app.add_option("--host", fields.serve.host, "address to listen on")->capture_default_str()->group(group);
   app.add_option("--port", fields.serve.port, "0: any free one")
@@ -139,6 +171,7 @@ void add_serve(CLI::App& root, Fields& fields) {
 void add_chat(CLI::App& root, Fields& fields) {
   auto& app = *root.add_subcommand("chat", "talk to a model in the terminal")->group("Serving");
   add_engine_options(app, fields.chat.engine, true);
+  add_speculation_options(app, fields.chat.engine, fields.draft_source);
   app.add_option("--system", fields.chat.system, "system message");
   add_sampling_options(app, fields.chat.sampling, fields.chat.max_tokens);
 }
@@ -147,6 +180,7 @@ void add_generate(CLI::App& root, Fields& fields) {
   auto& app =
       *root.add_subcommand("generate", "prompts in, completions out, offline and deterministic")->group("Offline");
   add_engine_options(app, fields.generate.engine, true);
+  add_speculation_options(app, fields.generate.engine, fields.draft_source);
   app.add_option("-i,--input", fields.generate.input, "JSON lines with \"prompt\" or \"messages\"; -: standard input")
       ->required();
   app.add_option("-o,--output", fields.generate.output, "JSON lines; -: standard output")->default_str("-");
@@ -352,7 +386,21 @@ void print_config(const CLI::App& command, const std::map<std::string, std::stri
   }
 }
 
+/// Draws the conclusions of --spec, whatever the order of the options was.
+void choose_drafts(const std::string& source, EngineOptions& engine) {
+  if (source.empty()) return;
+  if (source == "off") {
+    engine.num_draft_tokens = 0;
+    return;
+  }
+  engine.speculation.source = source == "draft" ? DraftSource::kModel : DraftSource::kNgram;
+  if (engine.num_draft_tokens == 0) engine.num_draft_tokens = kDefaultDrafts;
+}
+
 Command take(Fields& fields, const CLI::App& root, const std::string& name) {
+  for (EngineOptions* engine : {&fields.serve.engine, &fields.chat.engine, &fields.generate.engine}) {
+    choose_drafts(fields.draft_source, *engine);
+  }
   if (name == "serve") return std::move(fields.serve);
   if (name == "chat") return std::move(fields.chat);
   if (name == "generate") return std::move(fields.generate);

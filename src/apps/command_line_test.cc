@@ -101,6 +101,29 @@ TEST_F(CommandLine, SamplingHasTheRangesOfEveryDoor) {
   }
 }
 
+TEST_F(CommandLine, SpeculationIsChosenBySourceOrByNumber) {
+  const auto engine_of = [](std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), {"serve", "m"});
+    return std::get<ServeCommand>(*parse(arguments)).engine;
+  };
+  EXPECT_EQ(engine_of({}).num_draft_tokens, 0);
+  EXPECT_EQ(engine_of({"--draft-tokens", "3"}).num_draft_tokens, 3);
+  EXPECT_EQ(engine_of({"--num-draft-tokens", "3"}).speculation.source, DraftSource::kNgram);
+  EXPECT_EQ(engine_of({"--draft-tokens", "3", "--spec", "off"}).num_draft_tokens, 0);
+  const EngineOptions draft = engine_of({"--spec", "draft", "--spec-accept", "rejection", "--spec-confidence", "0.4"});
+  EXPECT_EQ(draft.num_draft_tokens, 5);
+  EXPECT_EQ(draft.speculation.source, DraftSource::kModel);
+  EXPECT_EQ(draft.speculation.acceptance, AcceptanceMethod::kRejection);
+  EXPECT_EQ(draft.speculation.min_survival, 0.4F);
+  EXPECT_FALSE(draft.speculation.forced_acceptance.has_value());
+  const std::string file = write(".toml", "spec = \"draft\"\nspec-force-acceptance = 2.51\n");
+  const EngineOptions forced = engine_of({"--config", file.c_str(), "--draft-tokens", "4"});
+  EXPECT_EQ(forced.num_draft_tokens, 4);
+  EXPECT_EQ(forced.speculation.source, DraftSource::kModel);
+  EXPECT_EQ(forced.speculation.forced_acceptance, 2.51);
+  EXPECT_FALSE(parse({"serve", "m", "--spec", "guess"}).has_value());
+}
+
 TEST_F(CommandLine, YamlSaysTheSame) {
   const std::string file = write(".yaml", "threads: 3\nserve:\n  prefix-cache: false\n  kv-cache-bytes: 64MB\n");
   const auto command = parse({"serve", "m", "--config", file.c_str()});

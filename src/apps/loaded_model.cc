@@ -95,6 +95,7 @@ Result<ServedModel> load_served_model(const EngineOptions& options, const LoadPr
   models::LoadOptions load_options;
   load_options.progress = progress;
   load_options.max_draft_tokens = options.num_draft_tokens;
+  load_options.loads_draft_model = options.num_draft_tokens > 0 && options.speculation.source == DraftSource::kModel;
   auto bare = load_bare_model(*path, options.num_threads, load_options);
   auto text = reading_text.get();
   if (!bare) return std::unexpected(bare.error());
@@ -107,6 +108,7 @@ Result<ServedModel> load_served_model(const EngineOptions& options, const LoadPr
   worker_options.max_num_batched_tokens = options.max_num_batched_tokens;
   worker_options.kv_cache_bytes = options.kv_cache_bytes;
   worker_options.num_draft_tokens = options.num_draft_tokens;
+  worker_options.speculation = options.speculation;
   worker_options.eos_token_ids = text->eos_token_ids;
   auto executor =
       worker::make_cpu_worker(std::move(bare->model), bare->stream, worker_options, std::move(bare->threads));
