@@ -146,6 +146,40 @@ TEST_F(Loading, RefusesWhatWouldComputeSomethingElse) {
               HasSubstr("high_freq_factor is 0.5, needed above low_freq_factor 1"));
 }
 
+TEST_F(Loading, RefusesWhatDeepseekModelsDoNotMean) {
+  const std::vector<std::array<std::string, 4>> cases = {
+      {"deepseek_v3", "\"kv_lora_rank\": 24", "\"kv_lora_rank\": 0", "kv_lora_rank is 0, needed a whole number from 1"},
+      {"deepseek_v3", "\"qk_rope_head_dim\": 8", "\"qk_rope_head_dim\": 7", "is 7, needed an even number"},
+      {"deepseek_v3", "\"n_group\": 4", "\"n_group\": 5", "n_group is 5, needed a number that divides the 12 experts"},
+      {"deepseek_v3", "\"topk_group\": 2", "\"topk_group\": 9", "topk_group is 9, needed at most n_group, 4"},
+      {"deepseek_v3", "\"num_experts_per_tok\": 3", "\"num_experts_per_tok\": 7",
+       "num_experts_per_tok is 7, needed at most the 6 experts of topk_group groups"},
+      {"deepseek_v3", "\"sigmoid\"", "\"softmax\"", "scoring_func is 'softmax', supported: sigmoid"},
+      {"deepseek_v3", "\"noaux_tc\"", "\"greedy\"", "topk_method is 'greedy', supported: noaux_tc"},
+      {"deepseek_v3", "\"attention_bias\": false", "\"attention_bias\": true",
+       "attention_bias is true, supported: false"},
+      {"deepseek_v32", "\"index_head_dim\": 16", "\"index_head_dim\": 4",
+       "index_head_dim is 4, needed at least qk_rope_head_dim, 8"},
+      {"deepseek_v32", "\"index_topk\": 12", "\"index_topk\": null", "index_topk is absent, needed"},
+      {"deepseek_v32", "\"q_lora_rank\": 24", "\"q_lora_rank\": null", "q_lora_rank is absent, needed a rank"},
+      {"deepseek_v4", "[\n  0,\n  4", "[\n  0,\n  5", "compress_ratios is 5, supported: 0, 4, 128"},
+      {"deepseek_v4", "\"num_hidden_layers\": 4", "\"num_hidden_layers\": 6",
+       "compress_ratios is a list of 5, needed one per layer, 6"},
+      {"deepseek_v4", "\"num_key_value_heads\": 1", "\"num_key_value_heads\": 2",
+       "num_key_value_heads is 2, supported: 1"},
+      {"deepseek_v4", "\"o_groups\": 2", "\"o_groups\": 3", "o_groups is 3, needed a divisor of the 4 heads"},
+      {"deepseek_v4", "\"qk_rope_head_dim\": 8", "\"qk_rope_head_dim\": 34",
+       "is 34, needed an even number up to head_dim"},
+      {"deepseek_v4", "\"sqrtsoftplus\"", "\"sigmoid\"", "scoring_func is 'sigmoid', supported: sqrtsoftplus"},
+      {"deepseek_v4", "\"swiglu_limit\": 1.5", "\"swiglu_limit\": 0.0", "swiglu_limit is 0, needed a number from"},
+      {"deepseek_v4", "\"n_routed_experts\": 8", "\"n_routed_experts\": 1", "is 2, needed at most n_routed_experts, 1"},
+      {"deepseek_v4", "\"num_hash_layers\": 2", "\"num_hash_layers\": 3", "'layers.2.ffn.gate.tid2eid' of shape"},
+  };
+  for (const auto& [name, from, to, message] : cases) {
+    EXPECT_THAT(message_after(name, from, to), HasSubstr(message)) << to;
+  }
+}
+
 TEST_F(Loading, NamesAllMissingTensorsUpToALimit) {
   const std::string message = message_after("llama", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
   EXPECT_THAT(message, AllOf(HasSubstr("'model.layers.2.input_layernorm.weight' of shape [32] is missing"),

@@ -92,6 +92,7 @@ Result<Config> read_config(const weights::Checkpoint& checkpoint) {
   Config config;
   config.decoder = read_decoder_config(reader, {.head_dim = 64});
   config.attention = read_attention(reader, config.decoder);
+  if (Status status = reader.status(); !status) return std::unexpected(status.error());
   const RopeKeys keys = find_rope_keys(reader);
   config.rope = read_rope_hugging_face(reader, keys, 10000.0, config.attention.rope_dim, config.decoder.max_position);
   config.attention_scale = read_attention_scale(reader, config.attention, keys);

@@ -114,6 +114,7 @@ Result<Config> read_config(const weights::Checkpoint& checkpoint) {
   Config config;
   config.decoder = read_decoder_config(reader, {.intermediate_size = 1});
   config.attention = read_attention(reader, config.decoder);
+  if (Status status = reader.status(); !status) return std::unexpected(status.error());
   config.index = read_index(reader, config.attention);
   config.compression = read_compression(reader, config.decoder.num_layers);
   read_rope(reader, config);

@@ -1,5 +1,7 @@
 #include "models/deepseek_v4/model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -75,6 +77,8 @@ class DeepseekV4 final : public Model {
                [&](const float* x, float* out) {
                  experts(stream, config_, block.experts, batch.token_ids, x, moe_scratch_, out);
                });
+      show(fmt::format("layers.{}.X", l), batch.num_tokens(), config_.mhc.num_streams * info_.hidden_size,
+           buffers_.streams.as<float>());
     }
     compute_logits(stream, batch, logits);
   }
