@@ -11,6 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "text/deepseek_v41/encoding.h"
+#include "text/deepseek_v41/tokens.h"
 #include "weights/gguf.h"
 #include "weights/json_metadata.h"
 
@@ -18,6 +20,8 @@ namespace thalweg::apps {
 namespace {
 
 constexpr std::uintmax_t kMaxTextFileBytes = 256U << 20;
+
+constexpr std::string_view kDeepseekV41 = "DeepseekV41ForCausalLM";
 
 /// Every generation of chat models has ended its turns with one of these; a file that lists only its document end
 /// token still means them.
@@ -101,6 +105,14 @@ Status compile_template(ModelText& model, std::string_view source) {
   return {};
 }
 
+/// The model's encoding stands in for a template. It may go on to write the next turn itself: that ends its answer too.
+void use_deepseek_v41_encoding(ModelText& model) {
+  model.chat_template = text::deepseek_v41::make_encoding();
+  for (const std::string_view turn : {text::deepseek_v41::kUser, text::deepseek_v41::kSystem}) {
+    add_id(model.eos_token_ids, model.tokenizer->token_id(turn));
+  }
+}
+
 Result<ModelText> from_gguf(const weights::GgufMetadata& metadata) {
   auto vocabulary = gguf_vocabulary(metadata);
   if (!vocabulary) return std::unexpected(vocabulary.error());
@@ -158,7 +170,9 @@ Result<ModelText> from_folder(const weights::Checkpoint& checkpoint) {
   auto tokenizer_config = weights::JsonMetadata::parse(config_json.empty() ? "{}" : config_json,
                                                        (folder / "tokenizer_config.json").string());
   if (!tokenizer_config) return std::unexpected(tokenizer_config.error());
-  if (auto status = compile_template(model, folder_chat_template(folder, *tokenizer_config)); !status) {
+  if (checkpoint.architecture() == kDeepseekV41) {
+    use_deepseek_v41_encoding(model);
+  } else if (auto status = compile_template(model, folder_chat_template(folder, *tokenizer_config)); !status) {
     return std::unexpected(status.error());
   }
   read_generation_defaults(checkpoint.generation_metadata(), model);

@@ -16,7 +16,7 @@ namespace thalweg::apps {
 
 struct ModelText {
   std::unique_ptr<text::Tokenizer> tokenizer;
-  std::unique_ptr<text::ChatTemplate> chat_template;  // null: the model has none
+  std::unique_ptr<text::ChatTemplate> chat_template;  // or the model's own encoding; null: it has none
   std::vector<std::int32_t> eos_token_ids;
   SamplingParams default_sampling;  // generation_config.json's, otherwise SamplingParams{}
 };

@@ -12,6 +12,7 @@
 #include "server/api_error.h"
 #include "server/exchange.h"
 #include "server/openai_request.h"
+#include "text/completion_parser.h"
 #include "text/tokenizer.h"
 #include "thalweg/event.h"
 
@@ -27,7 +28,7 @@ struct TokenEntry {
 };
 
 struct ChoiceFinish {
-  std::string_view reason;  // "stop" or "length"
+  std::string_view reason;  // "stop", "length" or "tool_calls"
   std::variant<std::monostate, std::string, std::int32_t> stop_reason;
 };
 
@@ -35,11 +36,13 @@ struct ChoiceFinish {
 struct ChoiceDelta {
   std::int32_t index = 0;
   bool is_start = false;
+  std::string reasoning;  // before the text
   std::string text;
-  std::vector<std::int32_t> token_ids;         // if asked for: all tokens since the last delta
-  std::vector<TokenEntry> entries;             // if asked for: the tokens of `text`
-  std::vector<std::int32_t> prompt_token_ids;  // at the start, if asked for
-  std::vector<TokenEntry> prompt_entries;      // at the start, if prompt_logprobs were asked for
+  std::vector<text::ToolCallDelta> tool_calls;  // behind the text
+  std::vector<std::int32_t> token_ids;          // if asked for: all tokens since the last delta
+  std::vector<TokenEntry> entries;              // if asked for: the tokens of the parts, marks between them included
+  std::vector<std::int32_t> prompt_token_ids;   // at the start, if asked for
+  std::vector<TokenEntry> prompt_entries;       // at the start, if prompt_logprobs were asked for
   std::optional<ChoiceFinish> finish;
 };
 
@@ -47,6 +50,7 @@ struct Usage {
   std::int64_t num_prompt_tokens = 0;
   std::int64_t num_cached_tokens = 0;
   std::int64_t num_output_tokens = 0;
+  std::int64_t num_reasoning_tokens = 0;  // of them
 };
 
 /// The same in all chunks of one answer.

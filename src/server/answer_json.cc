@@ -95,7 +95,11 @@ void write_usage(JsonWriter& json, const Usage& usage) {
   json.raw(R"({"prompt_tokens":)").integer(usage.num_prompt_tokens);
   json.raw(R"(,"completion_tokens":)").integer(usage.num_output_tokens);
   json.raw(R"(,"total_tokens":)").integer(usage.num_prompt_tokens + usage.num_output_tokens);
-  json.raw(R"(,"prompt_tokens_details":{"cached_tokens":)").integer(usage.num_cached_tokens).raw("}}");
+  json.raw(R"(,"prompt_tokens_details":{"cached_tokens":)").integer(usage.num_cached_tokens).raw("}");
+  if (usage.num_reasoning_tokens > 0) {
+    json.raw(R"(,"completion_tokens_details":{"reasoning_tokens":)").integer(usage.num_reasoning_tokens).raw("}");
+  }
+  json.raw("}");
 }
 
 void write_ids(JsonWriter& json, std::span<const std::int32_t> ids) {
@@ -103,6 +107,29 @@ void write_ids(JsonWriter& json, std::span<const std::int32_t> ids) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (i > 0) json.raw(",");
     json.integer(ids[i]);
+  }
+  json.raw("]");
+}
+
+void write_reasoning(JsonWriter& json, std::string_view reasoning) {
+  json.raw(R"("reasoning_content":)").string(reasoning).raw(R"(,"reasoning":)").string(reasoning);
+}
+
+void write_tool_calls(JsonWriter& json, const AnswerHead& head, std::int32_t choice,
+                      std::span<const text::ToolCallDelta> calls) {
+  const std::string_view answer_id = std::string_view(head.id).substr(head.id.find('-') + 1);
+  json.raw("[");
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (i > 0) json.raw(",");
+    json.raw(R"({"index":)").integer(calls[i].index);
+    const bool is_first = !calls[i].name.empty();
+    if (is_first) {
+      json.raw(R"(,"id":)").string(fmt::format("call_{}_{}_{}", answer_id, choice, calls[i].index));
+      json.raw(R"(,"type":"function")");
+    }
+    json.raw(R"(,"function":{)");
+    if (is_first) json.raw(R"("name":)").string(calls[i].name).raw(",");
+    json.raw(R"("arguments":)").string(calls[i].arguments).raw("}}");
   }
   json.raw("]");
 }

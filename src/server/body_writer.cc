@@ -18,7 +18,12 @@ void append(std::vector<T>& to, std::vector<T> from) {
 
 void fold(ChoiceDelta& into, ChoiceDelta delta) {
   into.index = delta.index;
+  into.reasoning += delta.reasoning;
   into.text += delta.text;
+  for (text::ToolCallDelta& call : delta.tool_calls) {
+    const bool goes_on = static_cast<std::size_t>(call.index) < into.tool_calls.size();
+    goes_on ? void(into.tool_calls.back().arguments += call.arguments) : into.tool_calls.push_back(std::move(call));
+  }
   append(into.token_ids, std::move(delta.token_ids));
   append(into.entries, std::move(delta.entries));
   append(into.prompt_token_ids, std::move(delta.prompt_token_ids));
@@ -61,7 +66,7 @@ class BodyWriter final : public AnswerWriter {
   void write_choice(JsonWriter& json, const ChoiceDelta& choice) const {
     json.raw(R"({"index":)").integer(choice.index);
     if (head_.options.is_chat) {
-      json.raw(R"(,"message":{"role":"assistant","content":)").string(choice.text).raw(R"(,"refusal":null})");
+      write_message(json, choice);
     } else {
       json.raw(R"(,"text":)").string(choice.text);
     }
@@ -74,6 +79,21 @@ class BodyWriter final : public AnswerWriter {
       write_ids(json, choice.token_ids);
     }
     if (!head_.options.is_chat) write_prompt(json, choice);
+    json.raw("}");
+  }
+
+  void write_message(JsonWriter& json, const ChoiceDelta& choice) const {
+    json.raw(R"(,"message":{"role":"assistant","content":)");
+    choice.text.empty() && !choice.tool_calls.empty() ? json.raw("null") : json.string(choice.text);
+    json.raw(R"(,"refusal":null)");
+    if (!choice.reasoning.empty()) {
+      json.raw(",");
+      write_reasoning(json, choice.reasoning);
+    }
+    if (!choice.tool_calls.empty()) {
+      json.raw(R"(,"tool_calls":)");
+      write_tool_calls(json, head_, choice.index, choice.tool_calls);
+    }
     json.raw("}");
   }
 

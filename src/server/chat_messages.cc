@@ -11,18 +11,19 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool", "function"};
+constexpr std::string_view kReminder = "latest_reminder";  // DeepSeek's
 
 std::string_view view(const json::string& text) { return {text.data(), text.size()}; }
 
-/// Text of a content field: a string, or text parts joined by line ends.
-void read_content(FieldReader& message, json::object& out) {
+/// Text of a content field: a string, or text parts joined by line ends. Templates that read parts check them.
+void read_content(FieldReader& message, bool reads_parts, json::object& out) {
   const json::value* content = message.find("content");
   if (content == nullptr) {
     out["content"] = "";
     return;
   }
-  if (content->is_string()) {
-    out["content"] = content->get_string();
+  if (content->is_string() || (reads_parts && content->is_array())) {
+    out["content"] = *content;
     return;
   }
   if (!content->is_array()) {
@@ -79,18 +80,19 @@ void read_tool_calls(FieldReader& message, json::object& out) {
   out["tool_calls"] = std::move(written);
 }
 
-json::object read_message(FieldReader& message) {
+json::object read_message(FieldReader& message, bool reads_parts) {
   json::object out;
   std::string role;
   if (!message.string("role", role) && !message.failed()) message.refuse("role", "is missing");
-  if (!message.failed() && std::ranges::find(kRoles, role) == std::end(kRoles)) {
+  const bool is_known = std::ranges::find(kRoles, role) != std::end(kRoles) || (reads_parts && role == kReminder);
+  if (!message.failed() && !is_known) {
     message.refuse("role", fmt::format("is \"{}\", must be system, developer, user, assistant or tool", role));
   }
   // Templates know the older word.
   out["role"] = role == "developer" ? "system" : role;
-  read_content(message, out);
+  read_content(message, reads_parts, out);
   read_tool_calls(message, out);
-  for (const std::string_view name : {"name", "tool_call_id"}) {
+  for (const std::string_view name : {"name", "tool_call_id", "task"}) {
     std::string value;
     if (message.string(name, value)) out[name] = value;
   }
@@ -102,7 +104,8 @@ json::object read_message(FieldReader& message) {
   return out;
 }
 
-void read_messages(FieldReader& reader, text::Conversation& conversation, std::string& last_assistant_text) {
+void read_messages(FieldReader& reader, bool reads_parts, text::Conversation& conversation,
+                   std::string& last_assistant_text) {
   const json::array* messages = reader.array("messages");
   if (messages == nullptr) {
     if (!reader.failed()) reader.refuse("messages", "is missing");
@@ -117,11 +120,13 @@ void read_messages(FieldReader& reader, text::Conversation& conversation, std::s
                            fmt::format("is {}, must be an object", describe_value((*messages)[i])));
     }
     FieldReader message(*fields, fmt::format("messages[{}].", i));
-    written.push_back(read_message(message));
+    written.push_back(read_message(message, reads_parts));
     if (message.failed()) return reader.fail(*message.error());
   }
   const json::object& last = written.back().get_object();
-  if (view(last.at("role").get_string()) == "assistant") last_assistant_text = view(last.at("content").get_string());
+  if (last.at("role") == "assistant" && last.at("content").is_string()) {
+    last_assistant_text = view(last.at("content").get_string());
+  }
   conversation.messages_json = json::serialize(written);
 }
 
@@ -159,12 +164,36 @@ void read_tools(FieldReader& reader, text::Conversation& conversation) {
   if (tools_are_shown) conversation.tools_json = json::serialize(*tools);
 }
 
+/// A name or a number; which ones there are, the template knows.
+void read_effort(FieldReader& reader, json::object& variables) {
+  const json::value* effort = reader.find("reasoning_effort");
+  if (effort == nullptr) return;
+  if (!effort->is_string() && !effort->is_int64()) {
+    return reader.refuse("reasoning_effort", fmt::format("is {}, must be a name or a number", describe_value(*effort)));
+  }
+  variables["reasoning_effort"] = *effort;
+}
+
+/// DeepSeek's switch, {"type": "enabled"} or {"type": "disabled"}; templates know it as a boolean.
+void read_thinking(FieldReader& reader, json::object& variables) {
+  const json::value* thinking = reader.find("thinking");
+  if (thinking == nullptr) return;
+  const json::value* type = thinking->is_object() ? thinking->get_object().if_contains("type") : nullptr;
+  if (thinking->is_bool()) {
+    variables["thinking"] = *thinking;
+  } else if (type != nullptr && (*type == "enabled" || *type == "disabled")) {
+    variables["thinking"] = *type == "enabled";
+  } else {
+    reader.refuse("thinking", "must be an object whose type is \"enabled\" or \"disabled\"");
+  }
+}
+
 void read_template_variables(FieldReader& reader, text::Conversation& conversation) {
   json::object variables;
   if (const json::object* given = reader.object("chat_template_kwargs")) variables = *given;
   if (const json::array* documents = reader.array("documents")) variables["documents"] = *documents;
-  std::string effort;
-  if (reader.string("reasoning_effort", effort)) variables["reasoning_effort"] = effort;
+  read_effort(reader, variables);
+  read_thinking(reader, variables);
   // These names are the conversation itself.
   for (const std::string_view name : {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}) {
     if (variables.contains(name)) return reader.refuse("chat_template_kwargs", fmt::format("must not set {}", name));
@@ -174,11 +203,12 @@ void read_template_variables(FieldReader& reader, text::Conversation& conversati
 
 }  // namespace
 
-void read_conversation(FieldReader& reader, text::Conversation& conversation, std::string& last_assistant_text) {
+void read_conversation(FieldReader& reader, bool reads_parts, text::Conversation& conversation,
+                       std::string& last_assistant_text) {
   if (reader.find("chat_template") != nullptr) {
     reader.refuse("chat_template", "cannot be set by a request; the model's own template is used");
   }
-  read_messages(reader, conversation, last_assistant_text);
+  read_messages(reader, reads_parts, conversation, last_assistant_text);
   read_tools(reader, conversation);
   read_template_variables(reader, conversation);
   bool adds_generation_prompt = true;

@@ -4,12 +4,13 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "server/json_writer.h"
 
 namespace thalweg::server {
 
 ChoiceStream::ChoiceStream(std::int32_t index, const text::Tokenizer& tokenizer, const AnswerOptions& options,
-                           const EndRule& end_rule)
+                           const EndRule& end_rule, std::unique_ptr<text::CompletionParser> parser)
     : index_(index),
       tokenizer_(tokenizer),
       options_(options),
@@ -17,7 +18,8 @@ ChoiceStream::ChoiceStream(std::int32_t index, const text::Tokenizer& tokenizer,
       decoder_(tokenizer, {.stop = options.stop,
                            .include_stop = options.include_stop,
                            .skip_special_tokens = options.skip_special_tokens,
-                           .min_tokens = end_rule.min_tokens}) {}
+                           .min_tokens = end_rule.min_tokens}),
+      parser_(std::move(parser)) {}
 
 void ChoiceStream::start(const PromptPart& prompt, std::vector<ChoiceDelta>& out) {
   CHECK(!started_);
@@ -52,6 +54,7 @@ void ChoiceStream::push(TokenEvent event, std::vector<ChoiceDelta>& out) {
 void ChoiceStream::take(std::int32_t id, std::optional<TokenLogprobs> logprobs) {
   const bool is_end = ends_sequence(id);
   ++num_tokens_;
+  if (parser_ && parser_->is_reasoning() && !is_end) ++num_reasoning_tokens_;
   if (options_.return_token_ids) next_.token_ids.push_back(id);
   if (!logprobs) logprobs = TokenLogprobs{.chosen = {.token_id = id}};
   if (is_end) {
@@ -63,13 +66,28 @@ void ChoiceStream::take(std::int32_t id, std::optional<TokenLogprobs> logprobs) 
 }
 
 void ChoiceStream::release(text::DecodedPiece piece) {
-  next_.text += piece.text;
+  if (parser_) {
+    text::CompletionDelta delta;
+    parser_->push(piece.text, delta);
+    collect(delta);
+  } else {
+    next_.text += piece.text;
+  }
   num_text_bytes_ += piece.text.size();
   stop_ = std::move(piece.stop);
   if (stop_ && !options_.include_stop) drop_stopped_entries();
   for (std::int32_t i = 0; i < piece.num_tokens && !unreleased_.empty(); ++i) {
     add_entry(std::move(unreleased_.front()), false);
     unreleased_.pop_front();
+  }
+}
+
+void ChoiceStream::collect(const text::CompletionDelta& delta) {
+  next_.reasoning += delta.reasoning;
+  next_.text += delta.content;
+  for (const text::ToolCallDelta& call : delta.calls) {
+    const bool goes_on = !next_.tool_calls.empty() && next_.tool_calls.back().index == call.index;
+    goes_on ? void(next_.tool_calls.back().arguments += call.arguments) : next_.tool_calls.push_back(call);
   }
 }
 
@@ -114,7 +132,8 @@ void ChoiceStream::finish(const FinishEvent& event, std::vector<ChoiceDelta>& ou
 }
 
 void ChoiceStream::emit(std::vector<ChoiceDelta>& out) {
-  if (next_.text.empty() && next_.entries.empty() && next_.token_ids.empty()) return;
+  const bool has_text = !next_.text.empty() || !next_.reasoning.empty() || !next_.tool_calls.empty();
+  if (!has_text && next_.entries.empty() && next_.token_ids.empty()) return;
   next_.index = index_;
   out.push_back(std::exchange(next_, {}));
   has_emitted_ = true;
@@ -122,6 +141,13 @@ void ChoiceStream::emit(std::vector<ChoiceDelta>& out) {
 }
 
 void ChoiceStream::emit_finish(ChoiceFinish finish, std::vector<ChoiceDelta>& out) {
+  if (parser_) {
+    text::CompletionDelta delta;
+    const Status status = parser_->finish(delta);
+    collect(delta);
+    if (!status) log(LogLevel::kDebug, "an answer leaves the model's format: {}", status.error().message);
+    if (parser_->num_calls() > 0 && finish.reason == "stop" && !stop_) finish.reason = "tool_calls";
+  }
   emit(out);
   finished_ = true;
   out.push_back(ChoiceDelta{.index = index_, .finish = std::move(finish)});

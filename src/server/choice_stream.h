@@ -9,6 +9,7 @@
 
 #include "server/answer.h"
 #include "server/openai_request.h"
+#include "text/completion_parser.h"
 #include "text/stream_decoder.h"
 #include "text/tokenizer.h"
 #include "thalweg/event.h"
@@ -32,7 +33,7 @@ struct EndRule {
 class ChoiceStream {
  public:
   ChoiceStream(std::int32_t index, const text::Tokenizer& tokenizer, const AnswerOptions& options,
-               const EndRule& end_rule);
+               const EndRule& end_rule, std::unique_ptr<text::CompletionParser> parser = nullptr);
 
   void start(const PromptPart& prompt, std::vector<ChoiceDelta>& out);
 
@@ -45,10 +46,13 @@ class ChoiceStream {
   bool finished() const { return finished_; }
   /// Sampled tokens up to the end, those of a stop string and an end token included.
   std::int32_t num_tokens() const { return num_tokens_; }
+  /// Of them, those that were sampled before the answer's content began.
+  std::int32_t num_reasoning_tokens() const { return num_reasoning_tokens_; }
 
  private:
   void take(std::int32_t id, std::optional<TokenLogprobs> logprobs);
   void release(text::DecodedPiece piece);
+  void collect(const text::CompletionDelta& delta);
   void drop_stopped_entries();
   void add_entry(TokenLogprobs logprobs, bool is_end);
   void emit(std::vector<ChoiceDelta>& out);
@@ -62,6 +66,7 @@ class ChoiceStream {
   const AnswerOptions& options_;
   const EndRule& end_rule_;
   text::StreamDecoder decoder_;
+  std::unique_ptr<text::CompletionParser> parser_;  // null: text is content
 
   std::deque<TokenLogprobs> unreleased_;  // of tokens whose text is held back
   std::optional<TokenLogprobs> end_token_;
@@ -69,6 +74,7 @@ class ChoiceStream {
   ChoiceDelta next_;                 // collected, not yet emitted
   std::int32_t num_tokens_ = 0;
   std::int32_t num_emitted_tokens_ = 0;
+  std::int32_t num_reasoning_tokens_ = 0;
   std::int64_t text_offset_ = 0;
   std::size_t num_text_bytes_ = 0;   // released
   std::size_t num_entry_bytes_ = 0;  // of the tokens in entries

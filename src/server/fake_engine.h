@@ -18,7 +18,7 @@
 namespace thalweg::server {
 
 /// Ids 0..255 are bytes; then BOS, end of turn, and a few words.
-class ByteTokenizer final : public text::Tokenizer {
+class ByteTokenizer : public text::Tokenizer {
  public:
   static constexpr std::int32_t kBos = 256;
   static constexpr std::int32_t kEnd = 257;

@@ -42,7 +42,8 @@ Generation::Generation(PreparedRequest request, std::unique_ptr<AnswerWriter> wr
     prompt.last_token_s.resize(static_cast<std::size_t>(prompt.num_open));
     prompt.choices.reserve(static_cast<std::size_t>(prompt.num_open));
     for (std::int32_t s = 0; s < prompt.num_open; ++s) {
-      prompt.choices.emplace_back(index++, service_.model.tokenizer, request_.answer, request_.end_rule);
+      prompt.choices.emplace_back(index++, service_.model.tokenizer, request_.answer, request_.end_rule,
+                                  request_.completion_parser ? request_.completion_parser->clone() : nullptr);
     }
   }
   num_unfinished_choices_ = index;
@@ -197,7 +198,10 @@ Usage Generation::usage() const {
   for (const PromptState& prompt : prompts_) {
     usage.num_prompt_tokens += prompt.summary.num_prompt_tokens;
     usage.num_cached_tokens += prompt.num_cached_tokens;
-    for (const ChoiceStream& choice : prompt.choices) usage.num_output_tokens += choice.num_tokens();
+    for (const ChoiceStream& choice : prompt.choices) {
+      usage.num_output_tokens += choice.num_tokens();
+      usage.num_reasoning_tokens += choice.num_reasoning_tokens();
+    }
   }
   return usage;
 }

@@ -341,7 +341,7 @@ void read_prompts(FieldReader& reader, const ServerOptions& options, std::int32_
 }  // namespace
 
 ApiResult<OpenAiRequest> parse_chat_request(std::string_view body, const ServerOptions& options,
-                                            std::int32_t vocab_size) {
+                                            std::int32_t vocab_size, bool reads_parts) {
   const ApiResult<json::object> object = parse_json_object(body, options.max_json_depth);
   if (!object) return std::unexpected(object.error());
   FieldReader reader(*object);
@@ -351,7 +351,7 @@ ApiResult<OpenAiRequest> parse_chat_request(std::string_view body, const ServerO
   read_common(reader, options, vocab_size, request);
   read_chat_logprobs(reader, request);
   std::string last_assistant_text;
-  read_conversation(reader, *request.conversation, last_assistant_text);
+  read_conversation(reader, reads_parts, *request.conversation, last_assistant_text);
   if (request.answer.echo) request.echoed_message = std::move(last_assistant_text);
   if (request.max_tokens == 0) reader.refuse(request.max_tokens_field, "is 0, must be at least 1");
   return finish(reader, options, request);
@@ -374,7 +374,8 @@ ApiResult<OpenAiRequest> parse_completion_request(std::string_view body, const S
   return finish(reader, options, request);
 }
 
-ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const ServerOptions& options) {
+ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const ServerOptions& options,
+                                                  bool reads_parts) {
   const ApiResult<json::object> object = parse_json_object(body, options.max_json_depth);
   if (!object) return std::unexpected(object.error());
   FieldReader reader(*object);
@@ -392,7 +393,7 @@ ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const S
     if (request.prompt) reader.refuse("messages", "and prompt exclude each other");
     std::string last_assistant_text;
     request.conversation.emplace();
-    read_conversation(reader, *request.conversation, last_assistant_text);
+    read_conversation(reader, reads_parts, *request.conversation, last_assistant_text);
   } else if (!request.prompt && !reader.failed()) {
     reader.refuse("prompt", "is missing");
   }

@@ -56,9 +56,9 @@ struct OpenAiRequest {
   std::vector<std::string> unknown_fields;
 };
 
-/// `vocab_size`: ids in the request are below it.
+/// `vocab_size`: ids in the request are below it. `reads_parts`: the chat template's reads_parts().
 ApiResult<OpenAiRequest> parse_chat_request(std::string_view body, const ServerOptions& options,
-                                            std::int32_t vocab_size);
+                                            std::int32_t vocab_size, bool reads_parts = false);
 ApiResult<OpenAiRequest> parse_completion_request(std::string_view body, const ServerOptions& options,
                                                   std::int32_t vocab_size);
 
@@ -71,7 +71,8 @@ struct TokenizeRequest {
   bool parse_special = false;
   bool return_token_strings = false;
 };
-ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const ServerOptions& options);
+ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const ServerOptions& options,
+                                                  bool reads_parts = false);
 
 struct DetokenizeRequest {
   std::string model;

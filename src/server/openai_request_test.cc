@@ -347,6 +347,20 @@ TEST(ParseChat, TemplateVariables) {
   refusal(parse_chat(chat(R"("chat_template_kwargs":{"messages":[]})")), "chat_template_kwargs");
   refusal(parse_chat(chat(R"("continue_final_message":true,"add_generation_prompt":true)")), "continue_final_message");
   EXPECT_FALSE(parse_chat(chat(R"("continue_final_message":true)"))->conversation->add_generation_prompt);
+  const auto variables = [](const std::string& fields) {
+    const auto parsed = parse_chat(chat(fields));
+    return parsed ? parsed->conversation->kwargs_json : parsed.error().message;
+  };
+  EXPECT_EQ(variables(R"("reasoning_effort":30)"), R"({"reasoning_effort":30})");
+  EXPECT_EQ(variables(R"("thinking":{"type":"enabled"})"), R"({"thinking":true})");
+  EXPECT_EQ(variables(R"("thinking":{"type":"disabled","budget_tokens":5})"), R"({"thinking":false})");
+  EXPECT_EQ(variables(R"("thinking":true)"), R"({"thinking":true})");
+  for (const char* wrong : {"1.5", "[]", "{}"}) {
+    refusal(parse_chat(chat(std::string(R"("reasoning_effort":)") + wrong)), "reasoning_effort");
+  }
+  for (const char* wrong : {"1", "\"enabled\"", "{}", R"({"type":"x"})"}) {
+    refusal(parse_chat(chat(std::string(R"("thinking":)") + wrong)), "thinking");
+  }
 }
 
 }  // namespace

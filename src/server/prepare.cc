@@ -165,9 +165,9 @@ ApiResult<void> ServedModel::check_name(const std::string& requested) const {
 ApiResult<PreparedRequest> prepare(GenerateRoute route, std::string_view body, const ServedModel& model,
                                    const std::atomic<bool>& is_cancelled) {
   if (is_cancelled) return std::unexpected(cancelled());
-  ApiResult<OpenAiRequest> request = route == GenerateRoute::kChat
-                                         ? parse_chat_request(body, model.options, model.vocab_size())
-                                         : parse_completion_request(body, model.options, model.vocab_size());
+  ApiResult<OpenAiRequest> request =
+      route == GenerateRoute::kChat ? parse_chat_request(body, model.options, model.vocab_size(), model.reads_parts())
+                                    : parse_completion_request(body, model.options, model.vocab_size());
   if (!request) return std::unexpected(request.error());
   if (ApiResult<void> named = model.check_name(request->model); !named) return std::unexpected(named.error());
   if (!request->unknown_fields.empty()) {
@@ -189,6 +189,8 @@ ApiResult<PreparedRequest> prepare(GenerateRoute route, std::string_view body, c
   if (ApiResult<void> done = prepare_prompts(*request, model, is_cancelled, prepared.prompts); !done) {
     return std::unexpected(done.error());
   }
+  if (request->conversation)
+    prepared.completion_parser = model.chat_template->completion_parser(*request->conversation);
   return prepared;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct ServedModel {
 
   /// Ids of requests are below this: a row of the head and a token of the tokenizer.
   std::int32_t vocab_size() const;
+  /// Whether messages reach the chat template with their content in parts.
+  bool reads_parts() const { return chat_template != nullptr && chat_template->reads_parts(); }
   /// The name written in answers.
   const std::string& name() const;
   /// 404 for a name that is not served; an empty one is the only model.
@@ -43,7 +46,8 @@ struct PreparedRequest {
   std::string request_id;
   AnswerOptions answer;
   EndRule end_rule;
-  std::vector<PreparedPrompt> prompts;  // at least one
+  std::vector<PreparedPrompt> prompts;                        // at least one
+  std::unique_ptr<text::CompletionParser> completion_parser;  // to be cloned for each choice; null: text is content
 };
 
 /// `is_cancelled` is looked at between the parts of the work.

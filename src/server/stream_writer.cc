@@ -82,8 +82,16 @@ class StreamWriter final : public AnswerWriter {
   void write_chat_text(JsonWriter& json, const ChoiceDelta& delta) const {
     json.raw(R"(,"delta":{)");
     if (delta.is_start) json.raw(R"("role":"assistant",)");
-    if (!delta.finish) {
-      json.raw(R"("content":)").string(delta.text);
+    const bool has_calls = !delta.tool_calls.empty();
+    const bool has_content = !delta.text.empty() || (delta.reasoning.empty() && !has_calls);
+    if (!delta.reasoning.empty()) {
+      write_reasoning(json, delta.reasoning);
+      if (has_content || has_calls) json.raw(",");
+    }
+    if (!delta.finish && has_content) json.raw(R"("content":)").string(delta.text).raw(has_calls ? "," : "");
+    if (has_calls) {
+      json.raw(R"("tool_calls":)");
+      write_tool_calls(json, head_, delta.index, delta.tool_calls);
     }
     json.raw("}");
   }

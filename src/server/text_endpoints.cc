@@ -10,7 +10,7 @@ namespace thalweg::server {
 namespace {
 
 HttpResponse tokenized(const ServedModel& model, const std::string& body) {
-  const ApiResult<TokenizeRequest> request = parse_tokenize_request(body, model.options);
+  const ApiResult<TokenizeRequest> request = parse_tokenize_request(body, model.options, model.reads_parts());
   if (!request) return error_response(request.error());
   if (const ApiResult<void> named = model.check_name(request->model); !named) return error_response(named.error());
   if (request->conversation && model.chat_template == nullptr) {
