@@ -56,12 +56,10 @@ void cut_candidates(double target, RowScratch& scratch) {
   scratch.candidate_weights.resize(num_kept);
 }
 
-/// What candidates add to their blocks' sums.
-void sum_candidates(std::size_t num_blocks, RowScratch& scratch) {
-  scratch.sums.assign(num_blocks, 0.0F);
+template <typename Visit>
+void for_each_candidate(const RowScratch& scratch, Visit&& visit) {
   for (std::size_t i = 0; i < scratch.candidates.size(); ++i) {
-    scratch.sums[static_cast<std::size_t>(scratch.candidates[i].id / kRowBlock)] +=
-        static_cast<float>(scratch.candidate_weights[i]);
+    visit(static_cast<std::size_t>(scratch.candidates[i].id), scratch.candidate_weights[i]);
   }
 }
 
@@ -179,24 +177,34 @@ Kept filter_row(const RowLoops& loops, std::span<const float> row, const DrawPar
 
 std::int32_t draw_kept(Kept kept, const DrawKey& key, RowScratch& scratch) {
   if (kept == Kept::kRow) return race_row(key, scratch.weights, scratch.sums);
-  sum_candidates(scratch.maxima.size(), scratch);
-  const auto block = static_cast<std::int32_t>(race_blocks(key, scratch.sums));
-  Race ids(key);
-  for (std::size_t i = 0; i < scratch.candidates.size(); ++i) {
-    const std::int32_t id = scratch.candidates[i].id;
-    if (id / kRowBlock == block) ids.enter(static_cast<std::uint32_t>(id), scratch.candidate_weights[i]);
+  double total = 0.0;
+  for (const double weight : scratch.candidate_weights) total += weight;
+  RowRace race(key, total);
+  scratch.sums.assign(scratch.maxima.size(), 0.0F);  // of light candidates
+  for_each_candidate(scratch, [&](std::size_t id, double weight) {
+    if (race.is_heavy(weight)) {
+      race.enter_id(id, weight);
+    } else {
+      scratch.sums[id / kRowBlock] += static_cast<float>(weight);
+    }
+  });
+  for (std::size_t b = 0; b < scratch.sums.size(); ++b) race.enter_block(b, scratch.sums[b]);
+  if (const auto block = race.winning_block()) {
+    for_each_candidate(scratch, [&](std::size_t id, double weight) {
+      if (id / kRowBlock == *block) race.enter_light_id(id, weight);
+    });
   }
-  return static_cast<std::int32_t>(ids.winner());
+  return race.winner();
 }
 
 double spread_kept(Kept kept, std::int32_t n, RowScratch& scratch) {
   if (kept == Kept::kCandidates) {
-    sum_candidates(scratch.maxima.size(), scratch);
+    scratch.sums.assign(scratch.maxima.size(), 0.0F);
     scratch.weights.assign(static_cast<std::size_t>(n), 0.0F);
-    for (std::size_t i = 0; i < scratch.candidates.size(); ++i) {
-      scratch.weights[static_cast<std::size_t>(scratch.candidates[i].id)] =
-          static_cast<float>(scratch.candidate_weights[i]);
-    }
+    for_each_candidate(scratch, [&](std::size_t id, double weight) {
+      scratch.weights[id] = static_cast<float>(weight);
+      scratch.sums[id / kRowBlock] += scratch.weights[id];
+    });
   }
   return sum_of(scratch.sums);
 }
