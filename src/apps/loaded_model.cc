@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "engine/engine_loop.h"
 #include "models/registry.h"
+#include "text/engram_token_map.h"
 #include "worker/make_worker.h"
 
 namespace thalweg::apps {
@@ -77,7 +78,13 @@ Result<BareModel> load_bare_model(const std::string& path, int num_threads, cons
   bare.threads = std::make_unique<device::ThreadPool>(num_threads > 0 ? num_threads : device::num_usable_cpus());
   bare.stream.cpu_level = device::detect_cpu_level();
   bare.stream.threads = bare.threads.get();
-  auto model = models::load_model(*bare.checkpoint, bare.stream, options);
+  models::LoadOptions complete = options;
+  complete.token_classes = [&]() -> Result<std::vector<std::int32_t>> {
+    auto text = read_model_text(*bare.checkpoint);
+    if (!text) return std::unexpected(text.error());
+    return text::engram_token_map(*text->tokenizer);
+  };
+  auto model = models::load_model(*bare.checkpoint, bare.stream, complete);
   if (!model) return std::unexpected(model.error());
   bare.model = std::move(*model);
   return bare;
