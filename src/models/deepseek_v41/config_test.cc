@@ -12,6 +12,7 @@
 #include "models/deepseek_v41/cache_layout.h"
 #include "models/deepseek_v41/golden_files.h"
 #include "models/deepseek_v41/pass.h"
+#include "models/deepseek_v41/released.h"
 #include "weights/test_files.h"
 
 namespace thalweg::models::deepseek_v41 {
@@ -39,26 +40,8 @@ Result<Config> read_changed(const std::string& from, const std::string& to) {
   return read_config(**checkpoint);
 }
 
-Config released_sizes() {
-  Config config;
-  config.num_layers = 40;
-  config.head_dim = 512;
-  config.rope_dim = 64;
-  config.window = 128;
-  config.rope = {.factor = 16.0};
-  config.index.compress_ratios.assign(2, 0);
-  config.index.compress_ratios.insert(config.index.compress_ratios.end(), 18, 2);
-  config.index.compress_ratios.insert(config.index.compress_ratios.end(), 20, 1);
-  config.index.kv_sources = {2, 8, 14, 20};
-  config.index.index_sources = {2, 8, 14, 20, 24, 28, 32, 36};
-  config.index.head_dim = 128;
-  config.engram.hash.layer_ids = {1, 14};
-  config.dspark.num_stages = 3;
-  return config;
-}
-
 TEST(Roles, AreThoseOfTheTable) {
-  const std::vector<LayerRole> roles = layer_roles(released_sizes());
+  const std::vector<LayerRole> roles = layer_roles(released_config());
   std::string names;
   for (std::int32_t l = 0; l < 40; ++l) names += roles[static_cast<std::size_t>(l)].name(l)[2];
   // wi(n)dow, fu(l)l, re(i)ndex, re(u)se have different third letters.
@@ -67,11 +50,11 @@ TEST(Roles, AreThoseOfTheTable) {
   EXPECT_EQ(roles[26].index_owner, 24);
   EXPECT_EQ(roles[13].kv_owner, 8);
   EXPECT_EQ(roles[14].engram, 1);
-  EXPECT_EQ(released_sizes().decoder_begin(), 20);
+  EXPECT_EQ(released_config().decoder_begin(), 20);
 }
 
 TEST(Cache, Takes890BytesPerTokenAndTheRingsOfASequence) {
-  const CacheLayout layout(released_sizes(), 64, 5, true);
+  const CacheLayout layout(released_config(), 64, 5, true);
   const kv_cache::CacheSpec spec = layout.spec();
   EXPECT_EQ(spec.bytes_per_block, 64 * 890);
   EXPECT_EQ(spec.hit_granularity, 2);
@@ -81,7 +64,7 @@ TEST(Cache, Takes890BytesPerTokenAndTheRingsOfASequence) {
 }
 
 TEST(Rope, HasTheTwoFrequencySets) {
-  const Frequencies frequencies(released_sizes());
+  const Frequencies frequencies(released_config());
   const auto expect = [](const std::vector<float>& found, std::size_t j, double wanted) {
     EXPECT_NEAR(found[j], wanted, 1e-6 * wanted) << j;
   };
