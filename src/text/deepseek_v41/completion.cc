@@ -135,6 +135,7 @@ bool Completion::read_call_name(CompletionDelta& out) {
     num_searched_ = buffer_.size() - std::min(buffer_.size(), kEndOfCallName.size());
     return buffer_.size() > kMaxNameBytes && break_off("the name of a call has no end");
   }
+  if (end == 0) return break_off("a call has no name");
   out.calls.push_back({.index = num_calls_++, .name = buffer_.substr(0, end), .arguments = {}});
   names_.clear();
   take(end + kEndOfCallName.size());

@@ -263,6 +263,7 @@ TEST(DeepseekV41Completion, TellsWhereAnAnswerLeavesTheFormat) {
       {open + "\n</｜DSML｜ calls>", "where a call"},
       {open + "<｜DSML｜ invoke nam=\"f\">\n", "where a call"},
       {open + "<｜DSML｜ invoke name=\"" + std::string(5000, 'f'), "name of a call has no end"},
+      {open + "<｜DSML｜ invoke name=\"\">\n", "a call has no name"},
       {call + "junk", "where a parameter"},
       {call + "\n" + a + close, "where a parameter"},
       {call + "<｜DSML｜ parameter name=\"a\" string=\"maybe\">1</｜DSML｜ parameter>\n", "whether it is a string"},
