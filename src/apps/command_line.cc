@@ -31,6 +31,7 @@ struct Fields {
   PullCommand pull;
   ModelsCommand models;
   InspectCommand inspect;
+  MakeTinyCommand make_tiny;
   TokenizeCommand tokenize;
   DoctorCommand doctor;
   std::string draft_source;  // empty: n-grams, if there are to be drafts
@@ -242,9 +243,19 @@ void add_file_commands(CLI::App& root, Fields& fields) {
   auto& models = *root.add_subcommand("models", "known models and those in the cache folder")->group(group);
   models.add_flag("--json", fields.models.json, "for programs");
   auto& inspect = *root.add_subcommand("inspect", "a model file's metadata, sizes and tensors")->group(group);
-  add_model(inspect, fields.inspect.model);
+  add_model(inspect, fields.inspect.model, false);
+  inspect.add_option("--preset", fields.inspect.preset, "a released model, in place of a file")
+      ->check(CLI::IsMember({"deepseek-v4.1-flash"}));
   inspect.add_flag("--tensors", fields.inspect.tensors, "list every tensor");
   inspect.add_flag("--metadata", fields.inspect.metadata, "list every metadata key");
+  auto& make_tiny = *root.add_subcommand("make-tiny", "write a small checkpoint of random weights")->group(group);
+  make_tiny.add_option("architecture", fields.make_tiny.architecture, "deepseek_v41")
+      ->required()
+      ->configurable(false)
+      ->check(CLI::IsMember({"deepseek_v41"}));
+  make_tiny.add_option("folder", fields.make_tiny.folder, "a new or empty folder")->required()->configurable(false);
+  make_tiny.add_option("--seed", fields.make_tiny.seed, "the same seed, the same bytes")->capture_default_str();
+  make_tiny.add_option("--model-config", fields.make_tiny.model_config, "a config.json with other sizes");
   auto& tokenize = *root.add_subcommand("tokenize", "text to ids, or ids to text")->group(group);
   add_model(tokenize, fields.tokenize.model);
   auto* text = tokenize.add_option("text", fields.tokenize.text, "the text")->configurable(false);
@@ -409,6 +420,7 @@ Command take(Fields& fields, const CLI::App& root, const std::string& name) {
   if (name == "pull") return std::move(fields.pull);
   if (name == "models") return std::move(fields.models);
   if (name == "inspect") return std::move(fields.inspect);
+  if (name == "make-tiny") return std::move(fields.make_tiny);
   if (name == "tokenize") return std::move(fields.tokenize);
   if (name == "doctor") return std::move(fields.doctor);
   return CompletionCommand{completion_script(root, fields.completion_shell)};

@@ -163,6 +163,18 @@ TEST_F(CommandLine, BrokenFilesNameTheirLine) {
   EXPECT_THAT(yaml.error().message, testing::HasSubstr(".yaml:"));
 }
 
+TEST_F(CommandLine, TinyModelsAreOfKnownArchitectures) {
+  const auto command = parse({"make-tiny", "deepseek_v41", "folder", "--seed", "7", "--model-config", "sizes.json"});
+  ASSERT_TRUE(command.has_value());
+  const auto& make = std::get<MakeTinyCommand>(*command);
+  EXPECT_EQ(make.folder, "folder");
+  EXPECT_EQ(make.seed, 7U);
+  EXPECT_EQ(make.model_config, "sizes.json");
+  EXPECT_EQ(parse({"make-tiny", "llama", "folder"}).error(), 2);
+  EXPECT_EQ(parse({"make-tiny", "deepseek_v41"}).error(), 2);
+  EXPECT_EQ(parse({"inspect", "--preset", "deepseek-v9"}).error(), 2);
+}
+
 TEST_F(CommandLine, HelpAndVersionSucceed) {
   EXPECT_EQ(parse({"--help"}).error(), 0);
   EXPECT_EQ(parse({"--version"}).error(), 0);

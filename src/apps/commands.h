@@ -77,9 +77,17 @@ struct ModelsCommand {
 };
 
 struct InspectCommand {
-  std::string model;
+  std::string model;   // empty with a preset
+  std::string preset;  // a released model whose files are not at hand
   bool tensors = false;
   bool metadata = false;
+};
+
+struct MakeTinyCommand {
+  std::string architecture;
+  std::string folder;
+  std::uint64_t seed = 1;
+  std::string model_config;  // a config.json with other sizes; empty: sizes of our own
 };
 
 struct TokenizeCommand {
@@ -100,8 +108,9 @@ struct CompletionCommand {
   std::string script;  // the finished script
 };
 
-using Command = std::variant<ServeCommand, ChatCommand, GenerateCommand, LogitsCommand, PerplexityCommand, PullCommand,
-                             ModelsCommand, InspectCommand, TokenizeCommand, DoctorCommand, CompletionCommand>;
+using Command =
+    std::variant<ServeCommand, ChatCommand, GenerateCommand, LogitsCommand, PerplexityCommand, PullCommand,
+                 ModelsCommand, InspectCommand, MakeTinyCommand, TokenizeCommand, DoctorCommand, CompletionCommand>;
 
 /// Each returns the exit code of the process: 0, or 1 after one clear sentence on standard error.
 int run(const ServeCommand& command);
@@ -112,6 +121,7 @@ int run(const PerplexityCommand& command);
 int run(const PullCommand& command);
 int run(const ModelsCommand& command);
 int run(const InspectCommand& command);
+int run(const MakeTinyCommand& command);
 int run(const TokenizeCommand& command);
 int run(const DoctorCommand& command);
 int run(const CompletionCommand& command);

@@ -1,11 +1,15 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 
 #include "apps/commands.h"
+#include "apps/deepseek_v41_report.h"
 #include "apps/loaded_model.h"
 #include "device/dtype.h"
+#include "models/deepseek_v41/released.h"
 #include "weights/checkpoint.h"
 
 namespace thalweg::apps {
@@ -53,14 +57,42 @@ void print_tensors(const weights::Checkpoint& checkpoint) {
   }
 }
 
+bool is_deepseek_v41(const weights::Checkpoint& checkpoint) {
+  return checkpoint.architecture() == "DeepseekV41ForCausalLM" || checkpoint.architecture() == "deepseek_v41";
+}
+
+Status print_parts(const weights::Checkpoint& checkpoint) {
+  const auto config = models::deepseek_v41::read_config(checkpoint);
+  if (!config) return std::unexpected(config.error());
+  print_deepseek_v41(*config, models::deepseek_v41::footprint(*config, checkpoint));
+  return {};
+}
+
+/// A released model without its files.
+int print_preset() {
+  const models::deepseek_v41::Config config = models::deepseek_v41::released_config();
+  auto parameters = models::deepseek_v41::inventory(config);
+  auto vision = models::deepseek_v41::inventory(models::deepseek_v41::released_vision_tower(), config.hidden_size);
+  std::ranges::move(vision, std::back_inserter(parameters));
+  print_deepseek_v41(config, models::deepseek_v41::footprint(parameters));
+  return 0;
+}
+
 }  // namespace
 
 int run(const InspectCommand& command) {
+  if (!command.preset.empty()) return print_preset();
+  if (command.model.empty()) {
+    return report({ErrorCode::kInvalidArgument, "inspect needs a model, or --preset for one without files", "model"});
+  }
   auto path = resolve_model(command.model);
   if (!path) return report(path.error());
   auto checkpoint = weights::Checkpoint::open(*path);
   if (!checkpoint) return report(checkpoint.error());
   print_summary(**checkpoint);
+  if (is_deepseek_v41(**checkpoint)) {
+    if (auto status = print_parts(**checkpoint); !status) return report(status.error());
+  }
   if (command.metadata) print_metadata(**checkpoint);
   if (command.tensors) print_tensors(**checkpoint);
   return 0;
