@@ -171,12 +171,34 @@ TEST_F(Loading, RefusesWhatDeepseekModelsDoNotMean) {
       {"deepseek_v4", "\"qk_rope_head_dim\": 8", "\"qk_rope_head_dim\": 34",
        "is 34, needed an even number up to head_dim"},
       {"deepseek_v4", "\"sqrtsoftplus\"", "\"sigmoid\"", "scoring_func is 'sigmoid', supported: sqrtsoftplus"},
+      {"deepseek_v4", "\"sliding_window\": 12", "\"sliding_window\": 70000",
+       "is 70000, needed a whole number from 1 to"},
+      {"deepseek_v32", "\"index_topk\": 12", "\"index_topk\": 70000", "is 70000, needed a whole number from 1 to"},
       {"deepseek_v4", "\"swiglu_limit\": 1.5", "\"swiglu_limit\": 0.0", "swiglu_limit is 0, needed a number from"},
       {"deepseek_v4", "\"n_routed_experts\": 8", "\"n_routed_experts\": 1", "is 2, needed at most n_routed_experts, 1"},
       {"deepseek_v4", "\"num_hash_layers\": 2", "\"num_hash_layers\": 3", "'layers.2.ffn.gate.tid2eid' of shape"},
   };
   for (const auto& [name, from, to, message] : cases) {
     EXPECT_THAT(message_after(name, from, to), HasSubstr(message)) << to;
+  }
+}
+
+TEST_F(Loading, RefusesTokenTablesThatNameNoExpert) {
+  for (const std::int64_t expert : {std::int64_t{8}, std::int64_t{-1}, std::int64_t{1} << 32}) {
+    const ChangedCheckpoint changed("deepseek_v4", "\"vocab_size\"", "\"vocab_size\"");
+    const auto checkpoint = weights::Checkpoint::open(changed.path());
+    ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+    const weights::TensorInfo* table = (*checkpoint)->find("layers.1.ffn.gate.tid2eid");
+    ASSERT_NE(table, nullptr);
+    std::fstream file(changed.path() + "/model.safetensors", std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(table->offset + 2 * 5 * sizeof(expert)));
+    file.write(reinterpret_cast<const char*>(&expert), sizeof(expert));
+    file.close();
+    EXPECT_THAT(
+        error_of(changed.path()).message,
+        HasSubstr("'layers.1.ffn.gate.tid2eid' sends token 5 to an expert that is not there, needed numbers from "
+                  "0 to 7"))
+        << expert;
   }
 }
 

@@ -8,6 +8,7 @@
 namespace thalweg::models::deepseek_v3 {
 namespace {
 
+constexpr std::int64_t kMaxIndexTopK = 1 << 16;  // each query of a step has a list of that length
 constexpr std::int64_t kMaxRank = kMaxHiddenSize;
 
 void require_text(ConfigReader& reader, const char* key, const char* supported) {
@@ -76,7 +77,7 @@ void read_experts(ConfigReader& reader, Config& config) {
 IndexShape read_index(ConfigReader& reader, const MlaShape& attention) {
   IndexShape shape{.num_heads = reader.count("index_n_heads", kMaxHeads),
                    .head_dim = reader.count("index_head_dim", kMaxHeadDim),
-                   .top_k = reader.count("index_topk", kMaxPosition)};
+                   .top_k = reader.count("index_topk", kMaxIndexTopK)};
   if (shape.head_dim < attention.rope_dim) {
     reader.reject("index_head_dim", fmt::to_string(shape.head_dim),
                   fmt::format("at least qk_rope_head_dim, {}", attention.rope_dim));

@@ -5,6 +5,9 @@
 namespace thalweg::models::deepseek_v4 {
 namespace {
 
+constexpr std::int64_t kMaxIndexTopK = 1 << 16;  // each query of a step has a list of that length
+constexpr std::int64_t kMaxWindow = 1 << 16;     // each slot holds as many rows per layer
+
 void require_text(ConfigReader& reader, const char* key, const char* supported) {
   const std::string found = reader.text(key, supported);
   if (found != supported) reader.unsupported(key, fmt::format("'{}'", found), supported);
@@ -18,7 +21,7 @@ AttentionShape read_attention(ConfigReader& reader, const DecoderConfig& decoder
                        .q_lora_rank = reader.count("q_lora_rank", kMaxHiddenSize),
                        .num_output_groups = reader.count("o_groups", kMaxHeads),
                        .output_lora_rank = reader.count("o_lora_rank", kMaxHiddenSize),
-                       .window = reader.count("sliding_window", kMaxPosition)};
+                       .window = reader.count("sliding_window", kMaxWindow)};
   if (decoder.num_kv_heads != 1) {
     reader.unsupported("num_key_value_heads", fmt::to_string(decoder.num_kv_heads), "1");
   }
@@ -58,7 +61,7 @@ std::vector<Compression> read_compression(ConfigReader& reader, std::int32_t num
 IndexShape read_index(ConfigReader& reader, const AttentionShape& attention) {
   IndexShape shape{.num_heads = reader.count("index_n_heads", kMaxHeads),
                    .head_dim = reader.count("index_head_dim", kMaxHeadDim),
-                   .top_k = reader.count("index_topk", kMaxPosition)};
+                   .top_k = reader.count("index_topk", kMaxIndexTopK)};
   if (shape.head_dim < attention.rope_dim) {
     reader.reject("index_head_dim", fmt::to_string(shape.head_dim),
                   fmt::format("at least qk_rope_head_dim, {}", attention.rope_dim));
