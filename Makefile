@@ -10,10 +10,10 @@ MODEL ?=
 
 BINARY := build/release/bin/thalweg
 
-.PHONY: serve test build deps format format-check layers clean help
+.PHONY: serve test build cuda cuda-configure cuda-test-binaries deps format format-check layers clean help
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 deps: ## install what a build needs (Debian 12, Ubuntu 24.04)
 	@tools/install_deps.sh
@@ -21,6 +21,17 @@ deps: ## install what a build needs (Debian 12, Ubuntu 24.04)
 build: deps ## release binary at build/release/bin/thalweg
 	@cmake --preset release -DTHALWEG_TESTS=OFF > build.log 2>&1 || { cat build.log; exit 1; }; rm -f build.log
 	@cmake --build --preset release -j $(JOBS) --target thalweg
+
+cuda-configure: deps
+	@tools/install_cuda.sh "$(CACHE)/cuda"
+	@cmake --preset release -DTHALWEG_CUDA=ON -DTHALWEG_CUDA_TOOLKIT="$(CACHE)/cuda/nvidia/cu13" > build.log 2>&1 || \
+	  { cat build.log; exit 1; }; rm -f build.log
+
+cuda: cuda-configure ## the release binary and build/release/bin/libthalweg_cuda.so, which serves from H100 and H200 GPUs
+	@cmake --build --preset release -j $(JOBS) --target thalweg thalweg_cuda
+
+cuda-test-binaries: cuda-configure ## build/release/bin/thalweg_cuda_test and _bench, to be run on a machine with a GPU
+	@cmake --build --preset release -j $(JOBS) --target thalweg_cuda_test thalweg_cuda_bench
 
 serve: build ## serve MODEL (default: SmolLM2-135M-Instruct) on HOST:PORT
 ifeq ($(MODEL),)
@@ -37,10 +48,10 @@ test: deps ## build everything and run all tests
 	@THALWEG_TEST_ASSETS="$(CACHE)/test-assets" ctest --preset release -j $(JOBS)
 
 format: ## rewrite sources with clang-format
-	@git ls-files '*.h' '*.cc' | xargs clang-format -i
+	@git ls-files '*.h' '*.cc' '*.cu' | xargs clang-format -i
 
 format-check: ## fail on sources that clang-format would change
-	@git ls-files '*.h' '*.cc' | xargs clang-format --dry-run --Werror
+	@git ls-files '*.h' '*.cc' '*.cu' | xargs clang-format --dry-run --Werror
 
 layers: ## fail on includes that the layer table forbids
 	@python3 tools/check_layers.py

@@ -1,10 +1,12 @@
 # thalweg_folder(<name> [DEPS target...] [TEST_DEPS target...] [UNITY])
 #
 # Makes library thalweg_<name> from every source below the calling folder, and test program <name>_test from the files
-# called test.cc or *_test.cc, and bench program <name>_bench from bench.cc or *_bench.cc. DEPS are public.
+# called test.cc or *_test.cc, and bench program <name>_bench from bench.cc or *_bench.cc. DEPS are public. Those called
+# cuda_* or sm90_* need a GPU and belong to other programs (tests/cuda).
 function(thalweg_folder name)
   cmake_parse_arguments(ARG "UNITY" "" "DEPS;TEST_DEPS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "/(cuda|sm90)[a-z0-9_]*_(test|bench)\\.cc$")
   set(tests ${sources})
   set(benches ${sources})
   list(FILTER tests INCLUDE REGEX "(/|_)test\\.cc$")

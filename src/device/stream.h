@@ -5,6 +5,7 @@
 
 namespace thalweg::device {
 
+class CudaStream;
 class ThreadPool;
 
 enum class DeviceKind : std::uint8_t { kCpu, kCuda };
@@ -22,11 +23,13 @@ enum class CpuLevel : std::uint8_t {
 CpuLevel detect_cpu_level();
 const char* cpu_level_name(CpuLevel level);
 
-/// In-order queue of kernels. On the CPU a launch returns when the kernel is done.
+/// In-order queue of kernels. On the CPU a launch returns when the kernel is done; on a GPU it returns at once, and
+/// what failed is kept by the CudaStream.
 struct Stream {
   DeviceKind kind = DeviceKind::kCpu;
   CpuLevel cpu_level = CpuLevel::kReference;
   ThreadPool* threads = nullptr;  // CPU only; not owned
+  CudaStream* cuda = nullptr;     // kCuda only; not owned
 };
 
 }  // namespace thalweg::device
