@@ -10,7 +10,6 @@
 #include <string>
 
 #include "models/deepseek_v41/cache_layout.h"
-#include "models/deepseek_v41/golden_files.h"
 #include "models/deepseek_v41/pass.h"
 #include "models/deepseek_v41/released.h"
 #include "weights/test_files.h"
@@ -22,7 +21,7 @@ using ::testing::HasSubstr;
 
 std::string golden_config() {
   std::ostringstream text;
-  text << std::ifstream(golden_folder("micro") + "/config.json").rdbuf();
+  text << std::ifstream("tests/golden/deepseek_v41/micro/config.json").rdbuf();
   return text.str();
 }
 

@@ -19,6 +19,7 @@ constexpr double kGb = 1e9;
 class Inventory : public testing::TestWithParam<const char*> {};
 
 TEST_P(Inventory, IsWhatTheFileHolds) {
+  if (!has_golden_files()) GTEST_SKIP() << "THALWEG_TEST_ASSETS is not set";
   const Result<std::unique_ptr<weights::Checkpoint>> checkpoint = weights::Checkpoint::open(golden_folder(GetParam()));
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
   const Result<Config> config = read_config(**checkpoint);

@@ -62,6 +62,7 @@ double cosine(const std::vector<float>& a, const std::vector<float>& b) {
 class Layers : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
+    if (!has_golden_files()) GTEST_SKIP() << "THALWEG_TEST_ASSETS is not set";
     const std::string folder = golden_folder(GetParam());
     Result<std::unique_ptr<weights::Checkpoint>> opened = weights::Checkpoint::open(folder);
     ASSERT_TRUE(opened) << opened.error().message;

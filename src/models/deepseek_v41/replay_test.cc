@@ -23,7 +23,9 @@ constexpr std::int32_t kMaxTokens = 320;
 
 class Replay : public testing::Test {
  protected:
-  Replay() : golden_(golden_folder("micro-calm") + "/golden_fp32.safetensors") {
+  void SetUp() override {
+    if (!has_golden_files()) GTEST_SKIP() << "THALWEG_TEST_ASSETS is not set";
+    golden_ = GoldenFile(golden_folder("micro-calm") + "/golden_fp32.safetensors");
     Result<std::unique_ptr<weights::Checkpoint>> opened = weights::Checkpoint::open(golden_folder("micro-calm"));
     CHECK(opened.has_value());
     checkpoint_ = std::move(*opened);

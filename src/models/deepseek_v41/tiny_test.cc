@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "device/float_types.h"
 #include "device/thread_pool.h"
-#include "models/deepseek_v41/golden_files.h"
 #include "models/deepseek_v41/inventory.h"
 #include "models/registry.h"
 #include "models/sequence_batch.h"
@@ -29,12 +29,9 @@ namespace {
 class Tiny {
  public:
   explicit Tiny(std::uint64_t seed) {
-    for (const char* name : {"config.json", "engram_token_map.i32"}) {
-      std::filesystem::copy(golden_folder("micro") + "/" + name, folder_.path() + "/" + name);
-    }
-    Result<std::unique_ptr<weights::Checkpoint>> golden = weights::Checkpoint::open(golden_folder("micro"));
-    CHECK(golden.has_value());
-    config_ = *read_config(**golden);
+    std::filesystem::copy("tests/golden/deepseek_v41/micro/config.json", folder_.path());
+    std::filesystem::copy("tests/golden/deepseek_v41/engram_token_map.i32", folder_.path());
+    config_ = config_of_folder();
     const Status status = write_tiny_weights(config_, seed, folder_.path());
     if (!status) ADD_FAILURE() << status.error().message;
     Result<std::unique_ptr<weights::Checkpoint>> opened = weights::Checkpoint::open(folder_.path());
@@ -53,6 +50,18 @@ class Tiny {
   }
 
  private:
+  /// While there are no weights yet.
+  Config config_of_folder() const {
+    const std::string no_weights =
+        folder_.write("model.safetensors", weights::test_files::aligned_safetensors("{}", ""));
+    const Result<std::unique_ptr<weights::Checkpoint>> checkpoint = weights::Checkpoint::open(folder_.path());
+    CHECK(checkpoint.has_value());
+    const Result<Config> config = read_config(**checkpoint);
+    CHECK(config.has_value());
+    std::filesystem::remove(no_weights);
+    return *config;
+  }
+
   weights::test_files::TemporaryFolder folder_;
   Config config_;
   std::unique_ptr<weights::Checkpoint> checkpoint_;
