@@ -1,6 +1,5 @@
 # The two front doors: `make serve` and `make test`. Everything else is CMake (CMakePresets.json).
 SHELL := /bin/bash
-export PATH := $(PATH):$(HOME)/.cargo/bin
 
 HOST ?= 127.0.0.1
 PORT ?= 8000

@@ -1,12 +1,19 @@
 # The Rust libraries behind a C header (rust/include/thalweg_rust.h), one static archive.
-find_program(CARGO_PROGRAM NAMES cargo HINTS $ENV{HOME}/.cargo/bin REQUIRED)
+if(NOT CARGO_PROGRAM)
+  execute_process(
+    COMMAND ${PROJECT_SOURCE_DIR}/tools/find_cargo.sh
+    OUTPUT_VARIABLE cargo
+    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  set(CARGO_PROGRAM ${cargo} CACHE FILEPATH "a cargo with its rustc beside it")
+endif()
+cmake_path(GET CARGO_PROGRAM PARENT_PATH CARGO_FOLDER)
 
 set(rust_archive ${PROJECT_BINARY_DIR}/rust/release/libthalweg_rust.a)
 file(GLOB_RECURSE rust_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/rust/src/*.rs)
 add_custom_command(
   OUTPUT ${rust_archive}
-  COMMAND ${CARGO_PROGRAM} build --quiet --release --locked --manifest-path ${PROJECT_SOURCE_DIR}/rust/Cargo.toml
-          --target-dir ${PROJECT_BINARY_DIR}/rust
+  COMMAND ${CMAKE_COMMAND} -E env --modify PATH=path_list_prepend:${CARGO_FOLDER} ${CARGO_PROGRAM} build --quiet --release
+          --locked --manifest-path ${PROJECT_SOURCE_DIR}/rust/Cargo.toml --target-dir ${PROJECT_BINARY_DIR}/rust
   DEPENDS ${rust_sources} ${PROJECT_SOURCE_DIR}/rust/Cargo.toml ${PROJECT_SOURCE_DIR}/rust/Cargo.lock
   COMMENT "Building the Rust libraries"
   USES_TERMINAL VERBATIM)

@@ -20,12 +20,7 @@ mapfile -t wanted < <(listed apt)
 [ ${#wanted[@]} -gt 0 ] ||
   fail "found $distribution, know debian-12 and ubuntu-24.04; install by hand what tools/dependencies.txt lists"
 
-rust_minimum=$(awk '$1 == "rust-minimum" { print $2 }' "$here/dependencies.txt")
-rust_is_enough() {
-  local found
-  found=$(PATH="$PATH:$HOME/.cargo/bin" cargo --version 2> /dev/null | awk '{ print $2 }') || return 1
-  [ -n "$found" ] && [ "$(printf '%s\n' "$rust_minimum" "$found" | sort -V | head -n 1)" = "$rust_minimum" ]
-}
+rust_is_enough() { "$here/find_cargo.sh" > /dev/null 2>&1; }
 rust_is_enough || mapfile -t -O ${#wanted[@]} wanted < <(listed apt-rust)
 
 missing=()
@@ -44,4 +39,4 @@ if [ ${#missing[@]} -gt 0 ]; then
   "${as_root[@]}" apt-get -qq install -y --no-install-recommends "${missing[@]}" > /dev/null ||
     fail "apt-get could not install: ${missing[*]}"
 fi
-rust_is_enough || fail "no cargo of at least $rust_minimum; install one with rustup"
+"$here/find_cargo.sh" > /dev/null
