@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "thalweg/engine.h"
+
 namespace thalweg::worker {
 namespace {
 
@@ -29,11 +31,10 @@ Status check_options(const models::ModelInfo& model, const WorkerOptions& option
         not_negative(options.num_draft_tokens, "num_draft_tokens")}) {
     if (!status) return status;
   }
-  constexpr std::int32_t kMaxDrafts = 64;
-  if (options.num_draft_tokens > kMaxDrafts) {
+  if (options.num_draft_tokens > kMaxDraftTokens) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("num_draft_tokens is {}; at most {} drafts per step make sense", options.num_draft_tokens,
-                            kMaxDrafts),
+                            kMaxDraftTokens),
                 "num_draft_tokens");
   }
   if (options.max_model_len > model.max_position) {
@@ -65,6 +66,23 @@ void choose_batch(const WorkerOptions& options, MemoryPlan& plan) {
   }
 }
 
+/// What must be there beside the weights, which are loaded by now, and the cache that was asked for.
+Status check_available(const WorkerOptions& options, std::int64_t available_bytes, const MemoryPlan& plan) {
+  const std::int64_t logit_bytes = plan.logit_bytes + plan.draft_logit_bytes;
+  const std::int64_t fixed_bytes = logit_bytes + plan.state_bytes;
+  const std::int64_t missing_bytes = fixed_bytes + options.kv_cache_bytes - available_bytes;
+  if (missing_bytes <= 0) return {};
+  const bool cache_is_at_fault = options.kv_cache_bytes > 0 && fixed_bytes <= available_bytes;
+  return fail(
+      ErrorCode::kResourceExhausted,
+      fmt::format("{:.1f} MiB of memory are missing: logits take {:.1f} MiB, the state of {} sequences {:.1f} MiB "
+                  "and kv_cache_bytes {:.1f} MiB, but {:.1f} MiB are available; lower {}",
+                  mib(missing_bytes), mib(logit_bytes), plan.max_num_seqs, mib(plan.state_bytes),
+                  mib(options.kv_cache_bytes), mib(available_bytes),
+                  cache_is_at_fault ? "kv_cache_bytes or max_num_seqs" : "max_num_seqs"),
+      cache_is_at_fault ? "kv_cache_bytes" : "max_num_seqs");
+}
+
 /// The cache's blocks; shortens a model length that nobody asked for.
 Status choose_blocks(const models::ModelInfo& model, const WorkerOptions& options, std::int64_t available_bytes,
                      MemoryPlan& plan) {
@@ -73,13 +91,10 @@ Status choose_blocks(const models::ModelInfo& model, const WorkerOptions& option
   const std::int64_t blocks_per_seq = ceil_div(plan.max_model_len, cache.block_size);
   const std::int64_t wanted = blocks_per_seq * plan.max_num_seqs;
   const std::int64_t block_bytes = std::max<std::int64_t>(1, cache.bytes_per_block);
-  const std::int64_t budget = options.kv_cache_bytes > 0 ? options.kv_cache_bytes : available_bytes / 2;
-  if (budget > available_bytes) {
-    return fail(ErrorCode::kResourceExhausted,
-                fmt::format("kv_cache_bytes asks for {:.1f} MiB, but {:.1f} MiB of memory are available", mib(budget),
-                            mib(available_bytes)),
-                "kv_cache_bytes");
-  }
+  const std::int64_t budget = options.kv_cache_bytes > 0
+                                  ? options.kv_cache_bytes
+                                  : std::min(available_bytes / 2, available_bytes - plan.logit_bytes -
+                                                                      plan.draft_logit_bytes - plan.state_bytes);
   plan.num_blocks = std::min<std::int64_t>(budget / block_bytes, std::numeric_limits<std::int32_t>::max());
   if (options.kv_cache_bytes == 0) plan.num_blocks = std::min(plan.num_blocks, wanted);
   plan.cache_bytes = plan.num_blocks * cache.bytes_per_block;
@@ -127,11 +142,14 @@ Result<MemoryPlan> plan_memory(const models::ModelInfo& model, const WorkerOptio
   MemoryPlan plan;
   plan.weight_bytes = model.weight_bytes;
   choose_batch(options, plan);
+  choose_logits(model, options, plan);
+  plan.state_bytes = model.cache.state_bytes_per_slot * plan.max_num_seqs;
+  if (Status status = check_available(options, available_bytes, plan); !status) {
+    return std::unexpected(status.error());
+  }
   if (Status status = choose_blocks(model, options, available_bytes, plan); !status) {
     return std::unexpected(status.error());
   }
-  plan.state_bytes = model.cache.state_bytes_per_slot * plan.max_num_seqs;
-  choose_logits(model, options, plan);
   return plan;
 }
 

@@ -27,8 +27,9 @@ struct MemoryPlan {
 };
 
 /// Fills in what the options leave open. The cache is what all sequences at full length could use, at most half of
-/// `available_bytes`, unless kv_cache_bytes says otherwise; a model length that was not asked for is shortened to what
-/// one sequence can hold. Fails with both numbers when the options cannot be met.
+/// `available_bytes` and what logits and sequence state leave of it, unless kv_cache_bytes says otherwise; a model
+/// length that was not asked for is shortened to what one sequence can hold. Fails when logits, state and cache
+/// together are more than is available, naming each and what is missing, and when one sequence would not fit.
 Result<MemoryPlan> plan_memory(const models::ModelInfo& model, const WorkerOptions& options,
                                std::int64_t available_bytes);
 

@@ -60,6 +60,28 @@ TEST(MemoryPlan, RefusesWhatCannotBeWithBothNumbers) {
   EXPECT_EQ(error({.num_draft_tokens = 1000}, kGiB).param, "num_draft_tokens");
 }
 
+TEST(MemoryPlan, LogitsStateAndCacheFitTogether) {
+  models::ModelInfo model = small_model();
+  model.cache.state_bytes_per_slot = 8 << 20;
+  const auto tight = plan_memory(model, {.max_num_seqs = 64}, 640 << 20);  // 512 MiB of state, 24 MiB of logits
+  ASSERT_TRUE(tight.has_value());
+  EXPECT_LE(tight->state_bytes + tight->logit_bytes + tight->cache_bytes, 640 << 20);
+  EXPECT_GT(tight->cache_bytes, 0);
+
+  const auto no_room = plan_memory(model, {.max_num_seqs = 64}, 500 << 20);
+  ASSERT_FALSE(no_room.has_value());
+  EXPECT_EQ(
+      no_room.error().message,
+      "36.0 MiB of memory are missing: logits take 24.0 MiB, the state of 64 sequences 512.0 MiB and kv_cache_bytes "
+      "0.0 MiB, but 500.0 MiB are available; lower max_num_seqs");
+  EXPECT_EQ(no_room.error().param, "max_num_seqs");
+
+  const auto large_cache = plan_memory(model, {.max_num_seqs = 64, .kv_cache_bytes = 128 << 20}, 640 << 20);
+  ASSERT_FALSE(large_cache.has_value());
+  EXPECT_TRUE(large_cache.error().message.starts_with("24.0 MiB of memory are missing"));
+  EXPECT_EQ(large_cache.error().param, "kv_cache_bytes");
+}
+
 TEST(MemoryPlan, BatchLimitsFitEachOther) {
   const auto small_step = plan_memory(small_model(), {.max_num_batched_tokens = 16}, kGiB);
   ASSERT_TRUE(small_step.has_value());
