@@ -27,6 +27,11 @@ struct EngineOptions {
   std::int32_t max_num_batched_tokens = 0;  // tokens computed in one step
   std::int32_t max_queued_requests = 0;     // waiting requests beyond this are refused
   bool enable_prefix_cache = true;
+  /// Models that keep state per sequence may rebuild it from the last tokens of a prefix hit and run their upper layers
+  /// for the last tokens of a prompt only, which is close but not exact and depends on where a hit ends. 0: everything
+  /// is computed, so that tokens depend on the request alone; > 0: that many last tokens of a prompt; -1: as the model
+  /// was made for. Other models are always exact.
+  std::int32_t replay_tokens = -1;
   std::int32_t num_draft_tokens = 0;  // speculation: most drafts per sequence and step, 0 is off
   SpeculationOptions speculation;     // how
   double target_step_s = 0.0;         // while streams run, prefill is cut so that a step takes about this long

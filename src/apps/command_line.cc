@@ -70,6 +70,17 @@ void add_engine_options(CLI::App& app, EngineOptions& engine, bool model_require
       ->group(group);
   app.add_flag("--prefix-cache,!--no-prefix-cache", engine.enable_prefix_cache, "reuse blocks of shared beginnings")
       ->group(group);
+  app.add_option_function<std::string>(
+         "--replay",
+         [&engine](const std::string& tokens) {
+           engine.replay_tokens = tokens == "model" ? -1 : tokens == "off" ? 0 : std::stoi(tokens);
+         },
+         "of models that rebuild state: last prompt tokens that all layers compute, model: as it was made for, or off: "
+         "compute everything, so that tokens depend on the request alone")
+      ->type_name("model|off|TOKENS")
+      ->check(CLI::IsMember({"model", "off"}) | CLI::Range(1, 1 << 20))
+      ->default_str(engine.replay_tokens == 0 ? "off" : "model")
+      ->group(group);
 }
 
 void add_speculation_options(CLI::App& app, EngineOptions& engine, std::string& draft_source) {
@@ -180,6 +191,7 @@ void add_chat(CLI::App& root, Fields& fields) {
 void add_generate(CLI::App& root, Fields& fields) {
   auto& app =
       *root.add_subcommand("generate", "prompts in, completions out, offline and deterministic")->group("Offline");
+  fields.generate.engine.replay_tokens = 0;  // or tokens would depend on who ran before
   add_engine_options(app, fields.generate.engine, true);
   add_speculation_options(app, fields.generate.engine, fields.draft_source);
   app.add_option("-i,--input", fields.generate.input, "JSON lines with \"prompt\" or \"messages\"; -: standard input")

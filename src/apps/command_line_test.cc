@@ -130,6 +130,7 @@ TEST_F(CommandLine, YamlSaysTheSame) {
   ASSERT_TRUE(command.has_value());
   const auto& serve = std::get<ServeCommand>(*command);
   EXPECT_EQ(serve.engine.num_threads, 3);
+  EXPECT_EQ(serve.engine.replay_tokens, -1);
   EXPECT_FALSE(serve.engine.enable_prefix_cache);
   EXPECT_EQ(serve.engine.kv_cache_bytes, 64 << 20);
 }

@@ -101,6 +101,8 @@ Result<ServedModel> load_served_model(const EngineOptions& options, const LoadPr
   });
   models::LoadOptions load_options;
   load_options.progress = progress;
+  load_options.prefill_tail_tokens = options.replay_tokens;
+  load_options.replays_whole_hits = options.replay_tokens == 0;
   load_options.max_draft_tokens = options.num_draft_tokens;
   load_options.loads_draft_model = options.num_draft_tokens > 0 && options.speculation.source == DraftSource::kModel;
   auto bare = load_bare_model(*path, options.num_threads, load_options);

@@ -29,6 +29,7 @@ struct LoadOptions {
   // For the models that know them.
   Numerics numerics = Numerics::kReference;
   std::int32_t prefill_tail_tokens = -1;  // ModelInfo::prefill_tail_tokens; 0: off, -1: the model's own
+  bool replays_whole_hits = false;        // CacheSpec::replay_tokens reaches back to the begin, so hits are exact
   bool loads_draft_model = false;         // Model::draft_model
   std::int32_t max_draft_tokens = 0;      // per row and step, so that state can be rolled back that far
   /// Classes of token ids that look alike, [vocab_size], made from the tokenizer; called by models with an n-gram

@@ -34,6 +34,7 @@ class DeepseekV41 : public testing::Test {
     CHECK(checkpoint.has_value());
     auto model = models::load_model(**checkpoint, stream_,
                                     {.prefill_tail_tokens = 0,
+                                     .replays_whole_hits = true,
                                      .loads_draft_model = options.speculation.source == DraftSource::kModel,
                                      .max_draft_tokens = options.num_draft_tokens});
     if (!model) ADD_FAILURE() << model.error().message;
@@ -115,6 +116,20 @@ TEST_F(DeepseekV41, ASequenceIsTheSameAloneAmong63OthersAndAfterPreemption) {
     expect_same(StepDriver(*worker({.max_num_seqs = 64, .max_num_batched_tokens = 256}),
                            {.chunk = 11, .in_flight = 2, .scramble = 3})
                     .run(crowd));
+  }
+  {
+    SCOPED_TRACE("after a prefix hit that is replayed from the begin");
+    const auto executor = worker({.max_num_seqs = 2});
+    StepDriver first(*executor, {});
+    const DrivenOutput full = first.run({watched[3]})[0];
+    StepDriver second(*executor, {.scramble = 8});
+    second.keep(full.blocks);
+    DrivenRequest hit = watched[3];
+    hit.hit_blocks.assign(full.blocks.begin(), full.blocks.begin() + 1);
+    EXPECT_GT(hit.prompt.size(), 17U);
+    const DrivenOutput after = second.run({hit})[0];
+    EXPECT_FALSE(after.failed);
+    expect_equal(after, alone[3]);
   }
   {
     SCOPED_TRACE("with drafts");

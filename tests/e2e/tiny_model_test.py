@@ -101,7 +101,7 @@ def test_what_cannot_be_made_is_said(model, scratch):
 
 def test_chat_over_http(model, scratch):
     # Without prefix hits, after which such a model's windows are rebuilt approximately.
-    server = subprocess.Popen([PROGRAM, "serve", str(model), "--port", "0", "--spec", "draft", "--no-prefix-cache"],
+    server = subprocess.Popen([PROGRAM, "serve", str(model), "--port", "0", "--spec", "draft", "--replay", "off"],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         address = re.search(r"http://\S+:\d+", server.stdout.readline()).group(0)

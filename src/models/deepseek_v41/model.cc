@@ -153,6 +153,7 @@ Result<std::unique_ptr<Model>> load(const weights::Checkpoint& checkpoint, devic
                  .weight_bytes = reader.packed_bytes(),
                  .prefill_tail_tokens = options.prefill_tail_tokens < 0 ? config->window : options.prefill_tail_tokens,
                  .cache = layout.spec()};
+  if (options.replays_whole_hits) info.cache.replay_tokens = config->max_position;
   return std::make_unique<DeepseekV41>(std::move(info), std::move(*config), std::move(weights), layout,
                                        rounding_of(options.numerics), std::move(classes));
 }
