@@ -15,6 +15,11 @@ namespace {
 
 constexpr std::int32_t kQuantGroup = 32;  // channels that share a scale in weights, activations and cache rows
 constexpr std::int64_t kMaxEngramVocabSize = std::int64_t{1} << 32;
+// What each token of a step, or each slot, takes memory for.
+constexpr std::int64_t kMaxWindow = 1 << 16;
+constexpr std::int64_t kMaxIndexTopK = 1 << 16;
+constexpr std::int64_t kMaxCandidateBlocks = 1 << 16;
+constexpr std::int64_t kMaxCandidateBlockSize = 1024;  // a block lies within one piece of the index kernel
 
 /// Values that the architecture fixes; another one means another revision of the model.
 void require_text(ConfigReader& reader, const char* key, const char* needed) {
@@ -59,7 +64,7 @@ void read_sizes(ConfigReader& reader, Config& config) {
   config.q_lora_rank = reader.count("q_lora_rank", kMaxHiddenSize);
   config.num_output_groups = reader.count("o_groups", kMaxHeads);
   config.output_lora_rank = reader.count("o_lora_rank", kMaxHiddenSize);
-  config.window = reader.count("sliding_window", kMaxPosition);
+  config.window = reader.count("sliding_window", kMaxWindow);
   config.intermediate_size = reader.count("moe_intermediate_size", kMaxIntermediateSize);
   config.activation_limit = static_cast<float>(reader.number("swiglu_limit", 0.0, 1e6, 10.0));
   config.routed_scale = static_cast<float>(reader.number("routed_scaling_factor", 0.0, 1e6, 1.5));
@@ -176,7 +181,7 @@ void read_index(ConfigReader& reader, Config& config) {
   index.index_sources = layers_of(reader, "index_source_layer_ids", config.num_layers);
   index.num_heads = reader.count("index_n_heads", kMaxHeads);
   index.head_dim = reader.count("index_head_dim", kMaxHeadDim);
-  index.top_k = reader.count("index_topk", kMaxPosition);
+  index.top_k = reader.count("index_topk", kMaxIndexTopK);
   require_multiple(reader, "index_head_dim", index.head_dim, kQuantGroup);
   if (config.rope_dim > index.head_dim) {
     reader.reject("index_head_dim", fmt::to_string(index.head_dim),
@@ -184,12 +189,15 @@ void read_index(ConfigReader& reader, Config& config) {
   }
   if (reader.has("candidate_source_layer_id")) {
     const std::int32_t source = reader.count_or_zero("candidate_source_layer_id", kMaxLayers);
-    if (!std::ranges::binary_search(index.index_sources, source)) {
-      reader.reject("candidate_source_layer_id", fmt::to_string(source), "one of index_source_layer_ids");
+    // Later indexes choose among its blocks, so they must read the same entries.
+    const std::int32_t last_kv_source = index.kv_sources.empty() ? 0 : index.kv_sources.back();
+    if (!std::ranges::binary_search(index.index_sources, source) || source < last_kv_source) {
+      reader.reject("candidate_source_layer_id", fmt::to_string(source),
+                    fmt::format("one of index_source_layer_ids, not before the last kv source {}", last_kv_source));
     }
     index.candidate_source = source;
-    index.candidate_block_size = reader.count("candidate_block_size", kMaxPosition);
-    index.max_candidate_blocks = reader.count("candidate_topk_blocks", kMaxPosition);
+    index.candidate_block_size = reader.count("candidate_block_size", kMaxCandidateBlockSize);
+    index.max_candidate_blocks = reader.count("candidate_topk_blocks", kMaxCandidateBlocks);
   }
   if (reader.status()) check_owners(reader, config);
 }

@@ -103,6 +103,13 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 9", "num_experts_per_tok is 9"},
         Refusal{"\"candidate_source_layer_id\": 4", "\"candidate_source_layer_id\": 5",
                 "needed one of index_source_layer_ids"},
+        Refusal{
+            "\"candidate_source_layer_id\": 4", "\"candidate_source_layer_id\": 2",
+            "candidate_source_layer_id is 2, needed one of index_source_layer_ids, not before the last kv source 4"},
+        Refusal{"\"candidate_block_size\": 8", "\"candidate_block_size\": 4096", "from 1 to 1024"},
+        Refusal{"\"candidate_topk_blocks\": 4", "\"candidate_topk_blocks\": 70000", "candidate_topk_blocks is 70000"},
+        Refusal{"\"index_topk\": 16", "\"index_topk\": 70000", "index_topk is 70000"},
+        Refusal{"\"sliding_window\": 16", "\"sliding_window\": 70000", "sliding_window is 70000"},
         Refusal{"\"index_source_layer_ids\": [\n   2,", "\"index_source_layer_ids\": [\n   3,",
                 "index_source_layer_ids"},
         Refusal{"\"kv_source_layer_ids\": [\n   2,\n   4", "\"kv_source_layer_ids\": [\n   4,\n   2",
