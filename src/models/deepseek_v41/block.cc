@@ -29,16 +29,22 @@ class ClassWindow {
   std::vector<std::int32_t> tail_;
 };
 
+/// Of the tokens that are left, the newest of each row; n-grams reach back over those that are not.
 std::vector<std::int64_t> rows_of_tokens(const Pass& pass, const kernels::EngramHash& hash,
                                          std::span<const std::int32_t> classes) {
   const step::BatchView& batch = pass.batch;
-  std::vector<std::int64_t> rows(static_cast<std::size_t>(batch.num_tokens()) * hash.primes.size());
+  const std::span<const std::int32_t> left = pass.rows.batch().cu_seqlens;
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(pass.num_tokens()) * hash.primes.size());
   ClassWindow window(classes, hash.multipliers.size());
   std::int64_t* out = rows.data();
   for (std::size_t row = 0; row + 1 < batch.cu_seqlens.size(); ++row) {
     window.begin(batch.histories.empty() ? std::span<const std::int32_t>() : batch.histories[row]);
-    for (std::int32_t t = batch.cu_seqlens[row]; t < batch.cu_seqlens[row + 1]; ++t) {
-      kernels::engram_rows(hash, window.push(batch.token_ids[static_cast<std::size_t>(t)]), out);
+    const std::int32_t end = batch.cu_seqlens[row + 1];
+    const std::int32_t first_left = end - (left[row + 1] - left[row]);
+    for (std::int32_t t = batch.cu_seqlens[row]; t < end; ++t) {
+      const std::span<const std::int32_t> tail = window.push(batch.token_ids[static_cast<std::size_t>(t)]);
+      if (t < first_left) continue;
+      kernels::engram_rows(hash, tail, out);
       out += hash.primes.size();
     }
   }

@@ -25,23 +25,25 @@ class Replay : public testing::Test {
  protected:
   void SetUp() override {
     if (!has_golden_files()) GTEST_SKIP() << "THALWEG_TEST_ASSETS is not set";
-    golden_ = GoldenFile(golden_folder("micro-calm") + "/golden_fp32.safetensors");
-    Result<std::unique_ptr<weights::Checkpoint>> opened = weights::Checkpoint::open(golden_folder("micro-calm"));
+    open("micro-calm", "len300.ids");
+    EXPECT_EQ(model_->info().prefill_tail_tokens, kWindow);
+    EXPECT_EQ(model_->info().cache.replay_tokens, kWindow);
+  }
+
+  void open(const std::string& folder, const std::string& ids) {
+    Result<std::unique_ptr<weights::Checkpoint>> opened = weights::Checkpoint::open(golden_folder(folder));
     CHECK(opened.has_value());
-    checkpoint_ = std::move(*opened);
-    Result<std::unique_ptr<Model>> loaded = load_model(*checkpoint_, stream_, {.numerics = Numerics::kFp32});
+    Result<std::unique_ptr<Model>> loaded = load_model(**opened, stream_, {.numerics = Numerics::kFp32});
     CHECK(loaded.has_value());
     model_ = std::move(*loaded);
     model_->reserve(kMaxTokens);
-    EXPECT_EQ(model_->info().prefill_tail_tokens, kWindow);
-    EXPECT_EQ(model_->info().cache.replay_tokens, kWindow);
     const kv_cache::CacheSpec& cache = model_->info().cache;
     num_blocks_ = kMaxTokens / cache.block_size;
     blocks_ = device::Buffer(static_cast<std::size_t>(num_blocks_ * cache.bytes_per_block));
     states_ = device::Buffer(static_cast<std::size_t>(cache.state_bytes_per_slot));
     table_.resize(static_cast<std::size_t>(num_blocks_));
     std::iota(table_.rbegin(), table_.rend(), 0);
-    ids_ = golden_.ints("len300.ids");
+    ids_ = GoldenFile(golden_folder(folder) + "/golden_fp32.safetensors").ints(ids);
   }
 
   void forget_state() { std::memset(states_.data(), 0, states_.size()); }
@@ -106,9 +108,7 @@ class Replay : public testing::Test {
 
   device::ThreadPool threads_{2};
   device::Stream stream_{.cpu_level = device::detect_cpu_level(), .threads = &threads_};
-  GoldenFile golden_;
-  std::unique_ptr<weights::Checkpoint> checkpoint_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<Model> model_;  // outlives its checkpoint
   std::int32_t num_blocks_ = 0;
   device::Buffer blocks_, states_;
   std::vector<std::int32_t> table_, ids_;
@@ -150,6 +150,19 @@ TEST_F(Replay, DoesNotDependOnHowThePromptIsDivided) {
     step({.end = cut, .full_from = full_from});
     EXPECT_EQ(step({.first = cut, .end = num_tokens, .full_from = full_from}), whole) << cut;
   }
+}
+
+/// A table of the decoder half adds rows to the tail alone: layer 5 of `odd`, whose last kv source is layer 4.
+TEST_F(Replay, OfATailPicksItsOwnEngramRows) {
+  open("odd", "len40.ids");
+  const std::int32_t num_tokens = 40;
+  const std::int32_t full_from = num_tokens - model_->info().prefill_tail_tokens;
+  ASSERT_GT(full_from, 0);
+  forget_state();
+  const std::vector<float> whole = step({.end = num_tokens, .full_from = full_from});
+  forget_state();
+  step({.end = full_from, .full_from = full_from});
+  EXPECT_EQ(step({.first = full_from, .end = num_tokens, .full_from = full_from}), whole);
 }
 
 /// Steps after a prompt whose tail was replayed, against those after one that was computed in full.
