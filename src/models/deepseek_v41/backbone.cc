@@ -52,16 +52,21 @@ void Backbone::begin(device::Stream& stream, const step::BatchView& batch, const
   embed(*pass_, weights_.vocabulary, batch.token_ids);
 }
 
-/// The windows of a sequence begin where its computing does.
+/// The windows of a sequence begin where its computing does. Whoever goes further back than the rings remember would
+/// read rows of other positions.
 void Backbone::begin_slots() {
   const step::BatchView& batch = pass_->batch;
   for (std::size_t row = 0; row < batch.slots.size(); ++row) {
+    if (batch.cu_seqlens[row] == batch.cu_seqlens[row + 1]) continue;
     StateHeader& header = layout_.header(pass_->cache, batch.slots[row]);
-    if (header.is_begun != 0 || batch.cu_seqlens[row] == batch.cu_seqlens[row + 1]) continue;
     const std::int32_t first = batch.positions[static_cast<std::size_t>(batch.cu_seqlens[row])];
-    header = {.is_begun = 1,
-              .encoder_begin = first,
-              .decoder_begin = batch.full_from.empty() ? first : std::max(first, batch.full_from[row])};
+    if (header.is_begun == 0) {
+      header = {.is_begun = 1,
+                .encoder_begin = first,
+                .decoder_begin = batch.full_from.empty() ? first : std::max(first, batch.full_from[row])};
+    }
+    CHECK_GE(first, header.end - layout_.max_draft_tokens());
+    header.end = batch.context_lens[row];
   }
 }
 

@@ -22,6 +22,7 @@ CacheLayout::CacheLayout(const Config& config, std::int32_t block_size, std::int
     : head_dim_(config.head_dim),
       window_(config.window),
       block_size_(block_size),
+      max_draft_tokens_(max_draft_tokens),
       ring_capacity_(config.window + max_draft_tokens + 1),
       row_bytes_(kernels::quant_row_bytes(QuantFormat::kF8Block32, config.head_dim)),
       entry_bytes_(kernels::quant_row_bytes(QuantFormat::kF4Block16, config.head_dim)),

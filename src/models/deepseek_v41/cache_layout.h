@@ -24,6 +24,7 @@ struct StateHeader {
   std::int32_t is_begun = 0;
   std::int32_t encoder_begin = 0;  // first position whose window rows the first layers have
   std::int32_t decoder_begin = 0;  // the same for the layers behind the last kv source
+  std::int32_t end = 0;            // behind what was computed last, drafts included
 };
 
 class CacheLayout {
@@ -33,6 +34,8 @@ class CacheLayout {
 
   kv_cache::CacheSpec spec() const;
   std::int32_t ring_capacity() const { return ring_capacity_; }
+  /// Positions at a sequence's end that may be computed again.
+  std::int32_t max_draft_tokens() const { return max_draft_tokens_; }
   std::int64_t row_bytes() const { return row_bytes_; }
   std::int32_t open_capacity() const { return open_capacity_; }
 
@@ -68,6 +71,7 @@ class CacheLayout {
   std::int32_t head_dim_ = 0;
   std::int32_t window_ = 0;
   std::int32_t block_size_ = 0;
+  std::int32_t max_draft_tokens_ = 0;
   std::int32_t ring_capacity_ = 0;
   std::int32_t open_capacity_ = 0;
   std::int64_t row_bytes_ = 0;

@@ -237,5 +237,12 @@ TEST_F(Replay, RejectedDraftsLeaveNoTrace) {
   EXPECT_EQ(cold(101), exact);
 }
 
+/// Rings hold as many rows more than the window as a draft model's block has tokens.
+TEST_F(Replay, GoesBackNoFurtherThanTheRingsRemember) {
+  cold(100);
+  step({.first = 95, .end = 101});
+  EXPECT_DEATH(step({.first = 95, .end = 101}), "first >= header.end - layout_.max_draft_tokens");
+}
+
 }  // namespace
 }  // namespace thalweg::models::deepseek_v41
