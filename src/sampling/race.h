@@ -3,7 +3,7 @@
 // weight[i] / (sum of weights).
 //
 // What makes it the draw of an engine that speculates is that an index keeps its x whatever the weights are: two draws
-// from similar weights by the same key mostly have the same winner (docs/decisions/0016-acceptance.md).
+// from similar weights by the same key mostly have the same winner (docs/decisions/0017-acceptance.md).
 #pragma once
 
 #include <algorithm>
