@@ -45,7 +45,7 @@ target_compile_options(
             --fmad=false # as compile_options.cmake for the CPU: fmaf says where
             --expt-relaxed-constexpr
             --Werror=all-warnings
-            -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers,-fvisibility=hidden,-ffunction-sections>)
+            -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers,-ffunction-sections>)
 
 file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.cu)
 list(FILTER cuda_sources EXCLUDE REGEX "_(test|bench)\\.cu$")
