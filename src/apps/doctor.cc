@@ -3,10 +3,13 @@
 #include <sys/utsname.h>
 
 #include <thread>
+#include <vector>
 
 #include "apps/commands.h"
 #include "apps/loaded_model.h"
 #include "apps/version.h"
+#include "device/cuda/device.h"
+#include "device/cuda/library.h"
 #include "device/stream.h"
 #include "device/thread_pool.h"
 #include "worker/memory_plan.h"
@@ -30,6 +33,21 @@ void print_machine() {
   fmt::print("cache folder     {}\n", cache_folder());
 }
 
+/// Asks no context of a device, so it is quick and takes no GPU memory.
+void print_gpus() {
+  const auto no_gpu = [](const Error& error) { fmt::print("GPUs             none used: {}\n", error.message); };
+  const Result<const device::CudaTable*> table = device::load_cuda_library();
+  if (!table) return no_gpu(table.error());
+  const Result<std::vector<device::CudaDevice>> devices = device::open_cuda_devices(**table);
+  if (!devices) return no_gpu(devices.error());
+  for (const device::CudaDevice& gpu : *devices) {
+    const device::CudaProperties& properties = gpu.properties();
+    fmt::print("GPU {:<13}{}, {:.1f} GiB, {} multiprocessors, compute capability {}.{}\n", gpu.ordinal(),
+               properties.name, static_cast<double>(properties.memory_bytes) / (1 << 30),
+               properties.num_multiprocessors, properties.major, properties.minor);
+  }
+}
+
 Status print_model(const std::string& model) {
   auto bare = load_bare_model(model, 0, {});
   if (!bare) return std::unexpected(bare.error());
@@ -45,6 +63,7 @@ Status print_model(const std::string& model) {
 
 int run(const DoctorCommand& command) {
   print_machine();
+  print_gpus();
   if (command.model.empty()) return 0;
   if (auto status = print_model(command.model); !status) return report(status.error());
   return 0;
