@@ -6,11 +6,12 @@
 
 Needs numpy. FILE.py is a Python module with `State()` and `Model(folder, mode)`, where mode is "fp32" (only caches are
 quantised) or "ref" (every rounding of the specification); `forward(ids, state, trace)` gives the logits of all ids and
-leaves each layer's values in `trace[layer]`, `draft(state, anchor)` gives ids, logits and confidence logits of a draft.
+leaves each layer's values in `trace[layer]`, `draft(state, anchor, trace=)` gives ids, logits and confidence logits of a
+draft and leaves each stage's values in `trace[stage]`.
 tests/golden/deepseek_v41/README.md says which implementation the committed files are from.
 
 Every checkpoint gets its layers' values for a short and a longer prompt; a calm one also whole runs: logits, greedy
-continuations and drafts. Values that follow from others at once are left out of the longer prompt: files stay small.
+continuations and drafts, of the shortest the hidden states of the draft model too. Values that follow from others at once are left out of the longer prompt: files stay small.
 """
 
 import argparse
@@ -72,7 +73,8 @@ class Recording:
         for length in RUN_LENGTHS:
             prefix = f"len{length}."
             sequence = state()
-            logits = model.forward(prompts[length], sequence)
+            trace = {}
+            logits = model.forward(prompts[length], sequence, trace)
             self.put(prefix + "ids", prompts[length])
             self.put(prefix + "argmax", logits.argmax(-1))
             if is_rounded:
@@ -81,7 +83,13 @@ class Recording:
             if length == whole_logits:
                 self.put(prefix + "logits", logits)
             anchor = int(logits[-1].argmax())
-            ids, draft_logits, confidence = model.draft(sequence, anchor)
+            stages = {}
+            ids, draft_logits, confidence = model.draft(sequence, anchor, trace=stages)
+            if length == min(RUN_LENGTHS):
+                self.put(prefix + "draft.main_x", trace["main_x"])
+                self.put(prefix + "draft.base", stages["base"])
+                for stage in range(model.c["num_nextn_predict_layers"]):
+                    self.put(f"{prefix}draft.stage{stage}.X", stages[stage]["X"])
             for name, values in (("anchor", [anchor]), ("ids", ids), ("logits", draft_logits), ("conf_logit", confidence)):
                 self.put(f"{prefix}draft.{name}", values)
             greedy = [anchor]

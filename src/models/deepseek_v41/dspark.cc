@@ -95,6 +95,8 @@ void Dspark::begin(device::Stream& stream, std::span<const DraftQuery> queries, 
   layers::norm(stream, weights.norm, num_tokens, collapsed_.data(), work_.x.data());
   round(stream, rounding_, work_.x.data(), num_tokens * config_.hidden_size);
   layers::unembed(stream, weights_.vocabulary, num_tokens, work_.x.data(), base_logits_.data());
+  pass.show(config_.num_layers + config_.dspark.num_stages, "base_logits", num_tokens, config_.vocab_size,
+            base_logits_.data());
 }
 
 void Dspark::run_stage(Pass& pass, std::int32_t stage, std::span<const kernels::WindowRing> rings) {

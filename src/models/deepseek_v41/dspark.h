@@ -26,7 +26,7 @@ class Dspark final : public DraftModel {
   void next(device::Stream& stream, std::int32_t i, std::span<const std::int32_t> previous, float* logits,
             float* confidences) override;
 
-  /// For tests; see Model::set_tap.
+  /// See Model::set_tap; stages count as layers behind the backbone's.
   void set_tap(const ActivationTap* tap) { tap_ = tap; }
 
  private:

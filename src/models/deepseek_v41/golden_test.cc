@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "device/thread_pool.h"
@@ -187,11 +191,40 @@ TEST_P(Calm, DraftsAreTheGoldenOnes) {
   }
 }
 
+class CalmDrafts : public Calm {};
+
+TEST_P(CalmDrafts, HiddenStatesAreTheGoldenOnes) {
+  LoadOptions options = fp32_options();
+  options.loads_draft_model = true;
+  Checkpoint checkpoint(GetParam().folder, options);
+  std::map<std::string, std::vector<float>, std::less<>> shown;
+  checkpoint.model().set_tap([&](std::string_view name, std::int64_t rows, std::int64_t cols, const float* data) {
+    shown[std::string(name)].assign(data, data + rows * cols);
+  });
+  const std::vector<std::int32_t> ids = this->ids("len7");
+  SequenceBatch batch = checkpoint.batch(1, static_cast<std::int32_t>(ids.size()));
+  batch.step({ids}, false);
+  DraftModel* drafts = checkpoint.model().draft_model();
+  ASSERT_NE(drafts, nullptr);
+  drafts->reserve(1);
+  const DraftQuery query{.position = static_cast<std::int32_t>(ids.size()),
+                         .anchor = golden_.ints("len7.draft.anchor")[0]};
+  drafts->begin(checkpoint.stream(), std::span(&query, 1), batch.memory());
+  for (const auto& [name, golden] : {std::pair("layers.8.main_x", "main_x"), std::pair("layers.8.X", "stage0.X"),
+                                     std::pair("layers.9.X", "stage1.X"), std::pair("layers.10.X", "stage2.X"),
+                                     std::pair("layers.11.base_logits", "base")}) {
+    const std::vector<float> wanted = golden_.floats(std::string("len7.draft.") + golden);
+    EXPECT_LE(largest_difference(shown[name], wanted), GetParam().draft_tolerance) << golden;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Calm,
                          testing::Values(Family{"micro-calm", 1e-3, 1e-4}, Family{"heads-calm", 2e-2, 1e-2}),
                          [](const testing::TestParamInfo<Family>& family) {
                            return std::string(family.param.folder).substr(0, 5);
                          });
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, CalmDrafts, testing::Values(Family{"micro-calm", 1e-3, 1e-4}));
 
 /// With FP8 activations and every rounding of the specification.
 TEST(Reference, AgreesWithTheGoldenRun) {

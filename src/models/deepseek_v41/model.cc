@@ -29,7 +29,9 @@ class DeepseekV41 final : public Model {
         weights_(std::move(weights)),
         layout_(layout),
         backbone_(config_, weights_, layout_, rounding, std::move(classes)) {
-    if (weights_.dspark) dspark_.emplace(config_, weights_, layout_, backbone_.frequencies(), rounding);
+    if (!weights_.dspark) return;
+    dspark_.emplace(config_, weights_, layout_, backbone_.frequencies(), rounding);
+    dspark_->set_tap(tap());
   }
 
   const ModelInfo& info() const override { return info_; }
