@@ -9,7 +9,7 @@
 namespace thalweg::models::deepseek_v41 {
 namespace {
 
-/// The classes of the tokens that end at each position of a row, as far as n-grams reach back; `tail` is rewritten.
+/// The classes of the tokens that end at each position of a row, as far as n-grams reach back.
 class ClassWindow {
  public:
   ClassWindow(std::span<const std::int32_t> classes, std::size_t size) : classes_(classes), size_(size) {}
