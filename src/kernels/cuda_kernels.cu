@@ -6,6 +6,13 @@ namespace {
 
 constexpr kernels::CudaKernels kKernels = {
     .rms_norm = kernels::norm::rms_norm_sm90,
+    .embed = kernels::embed_sm90,
+    .add_rms_norm = kernels::add_rms_norm_sm90,
+    .rope_table = kernels::rotation::rope_table_sm90,
+    .plan_attention = kernels::attention::plan_attention_sm90,
+    .prepare_qkv = kernels::attention::prepare_qkv_sm90,
+    .paged_attention = kernels::attention::paged_attention_sm90,
+    .swiglu = kernels::swiglu_sm90,
 };
 
 device::CudaTable make_table() {
