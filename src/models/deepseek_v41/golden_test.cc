@@ -246,5 +246,17 @@ TEST(Reference, AgreesWithTheGoldenRun) {
       << num_equal << " of " << num_tokens;
 }
 
+TEST(Numerics, OfThreeKindsDiffer) {
+  if (!has_golden_files()) GTEST_SKIP() << "THALWEG_TEST_ASSETS is not set";
+  std::vector<std::vector<float>> logits;
+  for (const Numerics numerics : {Numerics::kFp32, Numerics::kReference, Numerics::kFast}) {
+    Checkpoint checkpoint("micro-calm", {.numerics = numerics, .prefill_tail_tokens = 0});
+    const std::vector<std::int32_t> ids{0, 5, 6, 7, 8, 9, 10};
+    logits.push_back(checkpoint.batch(1, 16).step({ids}, false));
+  }
+  EXPECT_NE(logits[0], logits[1]);
+  EXPECT_NE(logits[1], logits[2]);
+}
+
 }  // namespace
 }  // namespace thalweg::models::deepseek_v41

@@ -202,6 +202,7 @@ TEST_P(Layers, FollowTheGoldenOnesPromptOf40) { run("len40", Numerics::kFp32); }
 class RoundedLayers : public Layers {};
 TEST_P(RoundedLayers, FollowTheGoldenOnesPromptOf7) { run("len7", Numerics::kReference); }
 TEST_P(RoundedLayers, FollowTheGoldenOnesPromptOf40) { run("len40", Numerics::kReference); }
+TEST_P(RoundedLayers, AsAcceleratorsRoundFollowThemToo) { run("len40", Numerics::kFast); }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, RoundedLayers, testing::Values("micro-calm"));
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Layers, testing::Values("micro", "micro-calm", "heads-calm", "odd", "wide"));
