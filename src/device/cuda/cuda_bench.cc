@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/cuda/graph.h"
+#include "device/cuda/roof_bench.h"
 #include "device/float_types.h"
 
 namespace thalweg::device {
@@ -34,7 +35,9 @@ CudaBench::CudaBench(const CudaDevice& device, std::string filter)
   const CudaArena arena = memory(2 * kCopyBytes);
   const CudaBenchCase copy{
       .name = "roof/copy", .num_bytes = 2 * kCopyBytes, .launch = [&](Stream& stream, std::int32_t) {
-        stream.cuda->copy(arena.data(), arena.data() + kCopyBytes, kCopyBytes);
+        CUstream_st* handle = stream.cuda->handle();
+        std::byte* from = arena.data() + kCopyBytes;
+        stream.cuda->note("copy", copy_with_kernel(handle, arena.data(), from, kCopyBytes));
       }};
   const double time_us = median_us(copy);
   copy_bytes_per_s_ = 2.0 * kCopyBytes / time_us * 1e6;

@@ -10,7 +10,13 @@ CudaStatus driver_version(std::int32_t* version) {
 }
 
 CudaStatus num_devices(std::int32_t* num_devices) {
-  return status_of("cudaGetDeviceCount", cudaGetDeviceCount(num_devices));
+  const cudaError_t code = cudaGetDeviceCount(num_devices);
+  if (code == cudaErrorNoDevice) {
+    cudaGetLastError();
+    *num_devices = 0;
+    return {};
+  }
+  return status_of("cudaGetDeviceCount", code);
 }
 
 CudaStatus properties(std::int32_t device, CudaProperties* properties) {

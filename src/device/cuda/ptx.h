@@ -41,13 +41,14 @@ __device__ __forceinline__ void barrier_arrive(Barrier* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
-/// Arrives at the barrier at the same place in block `rank` of the cluster.
+/// Arrives at the barrier at the same place in block `rank` of the cluster, releasing nothing to it but that this block
+/// has ended its matrix products: `.release.cluster` would cost a fence of the whole device's memory.
 __device__ __forceinline__ void barrier_arrive_at(Barrier* barrier, int rank) {
   asm volatile(
       "{\n"
       ".reg .b32 remote;\n"
       "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
       "}\n" ::"r"(shared_address(barrier)),
       "r"(rank)
       : "memory");

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "device/cuda/status.h"
+
 namespace thalweg::device {
 
 CudaEvent::CudaEvent(const CudaDevice& device, CUevent_st* handle)
@@ -58,17 +60,16 @@ void CudaStream::wait(const CudaEvent& event) { note("wait", table().stream_wait
 void CudaStream::note(const char* operation, const CudaStatus& status) {
   last_operation_ = operation;
   if (status.failure == CudaFailure::kNone || !status_) return;
-  status_ = device_.check(status);
-  status_.error().message += fmt::format(" when {} was started", operation);
+  status_ = to_status(status, fmt::format("{}, starting {}", device_.name(), operation));
 }
 
 const Status& CudaStream::synchronize() {
   const CudaStatus status = table().stream_synchronize(handle());
   if (status.failure == CudaFailure::kNone || !status_) return status_;
-  status_ = device_.check(status);
-  status_.error().message +=
-      fmt::format(" (started last: {}; with CUDA_LAUNCH_BLOCKING=1 the kernel at fault is named)",
-                  last_operation_ == nullptr ? "nothing" : last_operation_);
+  status_ = to_status(status, fmt::format("{}, {} started last", device_.name(), last_operation_));
+  if (status.failure == CudaFailure::kSticky) {
+    status_.error().message += "; with CUDA_LAUNCH_BLOCKING=1 the kernel at fault is named";
+  }
   return status_;
 }
 

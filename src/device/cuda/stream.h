@@ -68,7 +68,7 @@ class CudaStream {
 
   CudaDevice device_;
   std::unique_ptr<CUstream_st, CudaDestroy<&CudaTable::stream_destroy>> handle_;
-  const char* last_operation_ = nullptr;
+  const char* last_operation_ = "nothing";
   Status status_;
 };
 

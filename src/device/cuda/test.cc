@@ -155,10 +155,10 @@ TEST(CudaStream, AStickyErrorIsUnavailableAndNamesWhatWasStarted) {
   const Status status = stream.synchronize();
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
-  EXPECT_THAT(status.error().message,
-              AllOf(HasSubstr("CUDA device 0 (NVIDIA Fake): cudaStreamSynchronize failed with 700"),
-                    HasSubstr("cudaErrorIllegalAddress"), HasSubstr("context is lost"),
-                    HasSubstr("started last: rms_norm"), HasSubstr("CUDA_LAUNCH_BLOCKING=1")));
+  EXPECT_THAT(
+      status.error().message,
+      AllOf(HasSubstr("CUDA device 0 (NVIDIA Fake), rms_norm started last: cudaStreamSynchronize failed with 700"),
+            HasSubstr("cudaErrorIllegalAddress"), HasSubstr("context is lost"), HasSubstr("CUDA_LAUNCH_BLOCKING=1")));
   fake_cuda().next_synchronize = {};
   EXPECT_FALSE(stream.synchronize());  // it stays
 }
@@ -177,9 +177,8 @@ TEST(CudaStream, KeepsTheFirstFailureOfAStep) {
   stream.copy(&to, &from, sizeof(from));
   ASSERT_FALSE(stream.status());
   EXPECT_EQ(stream.status().error().code, ErrorCode::kInternal);
-  EXPECT_THAT(
-      stream.status().error().message,
-      HasSubstr("cudaMemcpyAsync failed with 1 (cudaErrorInvalidValue: invalid argument) when copy was started"));
+  EXPECT_THAT(stream.status().error().message,
+              HasSubstr("starting copy: cudaMemcpyAsync failed with 1 (cudaErrorInvalidValue: invalid argument)"));
 }
 
 TEST(CudaGraph, AFailureInsideIsTheCaptures) {
@@ -190,7 +189,7 @@ TEST(CudaGraph, AFailureInsideIsTheCaptures) {
     EXPECT_TRUE(CudaGraph::capture(stream, [] {}));
     const auto graph = CudaGraph::capture(stream, [&] { stream.note("attention", kIllegalAddress); });
     ASSERT_FALSE(graph);
-    EXPECT_THAT(graph.error().message, HasSubstr("when attention was started"));
+    EXPECT_THAT(graph.error().message, HasSubstr("starting attention: "));
   }
   EXPECT_EQ(fake_cuda().num_handles, 0);
 }
