@@ -1,4 +1,4 @@
-// thalweg_cuda_bench [FILTER]: GPU kernels, one JSON line per case whose name holds FILTER.
+// thalweg_cuda_bench [FILTER]: GPU kernels, one JSON line per case whose name begins with FILTER.
 #include <fmt/format.h>
 
 #include "device/cuda/cuda_bench.h"

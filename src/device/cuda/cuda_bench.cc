@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -32,18 +33,23 @@ CudaBench::CudaBench(const CudaDevice& device, std::string filter)
       stream_(require(CudaStream::create(device))),
       start_(require(CudaEvent::create(device, true))),
       end_(require(CudaEvent::create(device, true))) {
+  measure_copy();
+}
+
+void CudaBench::measure_copy() {
   const CudaArena arena = memory(2 * kCopyBytes);
-  const CudaBenchCase copy{
-      .name = "roof/copy", .num_bytes = 2 * kCopyBytes, .launch = [&](Stream& stream, std::int32_t) {
-        CUstream_st* handle = stream.cuda->handle();
-        std::byte* from = arena.data() + kCopyBytes;
-        stream.cuda->note("copy", copy_with_kernel(handle, arena.data(), from, kCopyBytes));
-      }};
-  const double time_us = median_us(copy);
-  copy_bytes_per_s_ = 2.0 * kCopyBytes / time_us * 1e6;
+  std::byte* from = arena.data() + kCopyBytes;
+  double best_us = std::numeric_limits<double>::infinity();
+  for (const std::int32_t num_loads : {1, 2, 4, 8}) {
+    best_us = std::min(
+        best_us, median_us({.launch = [&](Stream& stream, std::int32_t) {
+          stream.cuda->note("copy", copy_with_kernel(stream.cuda->handle(), arena.data(), from, kCopyBytes, num_loads));
+        }}));
+  }
+  copy_bytes_per_s_ = 2.0 * kCopyBytes / best_us * 1e6;
   fmt::print(R"({{"name": "roof/copy", "device": "{}", "time_us": {:.1f}, "bytes": {}, "bytes_per_s": {:.4g}}})"
              "\n",
-             device.properties().name, time_us, 2 * kCopyBytes, copy_bytes_per_s_);
+             device_.properties().name, best_us, 2 * kCopyBytes, copy_bytes_per_s_);
 }
 
 CudaArena CudaBench::memory(std::size_t num_bytes) {

@@ -32,11 +32,13 @@ struct CudaBenchCase {
 
 class CudaBench {
  public:
-  /// Measures the device's copy bandwidth first: the roof that shares are of. Runs cases whose name holds `filter`.
+  /// Measures the device's copy bandwidth first: the roof that shares are of. Runs cases whose name begins with
+  /// `filter`.
   CudaBench(const CudaDevice& device, std::string filter);
 
   const CudaDevice& device() const { return device_; }
-  bool wants(const std::string& name) const { return name.find(filter_) != std::string::npos; }
+  /// For a whole name, and for an operation: whether any of its cases may be run.
+  bool wants(const std::string& name) const { return name.starts_with(filter_) || filter_.starts_with(name); }
 
   /// Memory for the inputs of a few cases, filled with bf16 numbers from a normal distribution: zeros run faster than
   /// anything real.
@@ -45,6 +47,7 @@ class CudaBench {
   void run(const CudaBenchCase& bench_case);
 
  private:
+  void measure_copy();
   double median_us(const CudaBenchCase& bench_case);
 
   CudaDevice device_;
