@@ -40,15 +40,28 @@ BatchBody body_of(const std::string& line, const GenerateCommand& command) {
   set_default(body, "top_p", sampling.top_p);
   set_default(body, "min_p", sampling.min_p);
   set_default(body, "repetition_penalty", sampling.repetition_penalty);
+  set_default(body, "presence_penalty", sampling.presence_penalty);
+  set_default(body, "frequency_penalty", sampling.frequency_penalty);
   set_default(body, "seed", sampling.seed.value_or(0));
   return {body.contains("messages") ? server::GenerateRoute::kChat : server::GenerateRoute::kCompletion,
           boost::json::serialize(body)};
 }
 
-boost::json::array logprobs_of(const BatchChoice& choice) {
+boost::json::object logprob_of(const TokenLogprob& token) {
+  return {{"token_id", token.token_id}, {"logprob", token.logprob}};
+}
+
+/// Of each token; the first of a prompt has none, and says null.
+boost::json::array logprobs_of(const std::vector<server::TokenEntry>& entries) {
   boost::json::array list;
-  for (const server::TokenEntry& entry : choice.entries) {
-    list.push_back(boost::json::object{{"token_id", entry.chosen.token_id}, {"logprob", entry.chosen.logprob}});
+  for (const server::TokenEntry& entry : entries) {
+    boost::json::object one = logprob_of(entry.chosen);
+    if (!entry.has_logprob) one["logprob"] = nullptr;
+    if (!entry.top.empty()) {
+      boost::json::array& top = one["top_logprobs"].emplace_array();
+      for (const TokenLogprob& token : entry.top) top.push_back(logprob_of(token));
+    }
+    list.push_back(std::move(one));
   }
   return list;
 }
@@ -61,7 +74,8 @@ std::string json_of(std::size_t line, const BatchAnswer& answer) {
     boost::json::object one{{"text", choice.text},
                             {"token_ids", boost::json::value_from(choice.token_ids)},
                             {"finish_reason", choice.finish_reason}};
-    if (!choice.entries.empty()) one["logprobs"] = logprobs_of(choice);
+    if (!choice.entries.empty()) one["logprobs"] = logprobs_of(choice.entries);
+    if (!choice.prompt_entries.empty()) one["prompt_logprobs"] = logprobs_of(choice.prompt_entries);
     choices.push_back(std::move(one));
   }
   object["choices"] = std::move(choices);

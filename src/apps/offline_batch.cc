@@ -25,7 +25,7 @@ struct Line {
 struct Owner {
   Line* line;
   std::size_t first_choice;
-  const server::PromptPart* prompt;
+  server::PromptPart* prompt;
   std::size_t num_open;  // sequences without finish event
 };
 
@@ -97,7 +97,10 @@ class Batch {
   }
 
   void apply(Line& line, std::size_t index, const Owner& owner, StartEvent& event) {
-    if (event.sequence_index == 0) line.answer.usage.num_cached_tokens += event.num_cached_tokens;
+    if (event.sequence_index == 0) {  // the first to start: its siblings wait for what it computes
+      line.answer.usage.num_cached_tokens += event.num_cached_tokens;
+      owner.prompt->logprobs = std::move(event.prompt_logprobs);
+    }
     start(line, index, owner);
   }
 
@@ -138,6 +141,7 @@ class Batch {
       choice.text += delta.text;
       choice.token_ids.insert(choice.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
       std::ranges::move(delta.entries, std::back_inserter(choice.entries));
+      std::ranges::move(delta.prompt_entries, std::back_inserter(choice.prompt_entries));
       if (delta.finish) choice.finish_reason = delta.finish->reason;
     }
     deltas_.clear();

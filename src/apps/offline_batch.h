@@ -14,9 +14,10 @@ namespace thalweg::apps {
 
 struct BatchChoice {
   std::string text;
-  std::vector<std::int32_t> token_ids;  // all sampled tokens, a stop token included
-  std::vector<server::TokenEntry> entries;
-  std::string finish_reason;  // "stop", "length" or "error"
+  std::vector<std::int32_t> token_ids;             // all sampled tokens, a stop token included
+  std::vector<server::TokenEntry> entries;         // of the text; with echo, the prompt's before them
+  std::vector<server::TokenEntry> prompt_entries;  // if prompt_logprobs asks for them
+  std::string finish_reason;                       // "stop", "length" or "error"
 };
 
 /// One line: the body that a route would take.

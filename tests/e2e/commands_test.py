@@ -78,6 +78,26 @@ def test_generate_takes_the_route_from_the_fields():
     assert answer["usage"] == {"prompt_tokens": 1, "completion_tokens": 1}, answer
 
 
+def test_generate_takes_penalties_from_the_command_line():
+    line = json.dumps({"prompt": "1 1 1 1 1 1", "max_tokens": 24})
+    plain = run("generate", MODEL, "-i", "-", text=line).stdout
+    for name in ("presence_penalty", "frequency_penalty"):
+        by_flag = run("generate", MODEL, "-i", "-", "--" + name.replace("_", "-"), "2", text=line).stdout
+        by_field = run("generate", MODEL, "-i", "-", text=json.dumps({**json.loads(line), name: 2})).stdout
+        assert by_flag == by_field != plain, name
+
+
+def test_generate_scores_prompts():
+    lines = "\n".join([json.dumps({"prompt": PARIS, "max_tokens": 1, "echo": True, "logprobs": 1}),
+                       json.dumps({"prompt": PARIS, "max_tokens": 1, "prompt_logprobs": 2})])
+    echoed, asked = [json.loads(line)["choices"][0] for line in
+                     run("generate", MODEL, "-i", "-", text=lines).stdout.splitlines()]
+    scores = [entry["logprob"] for entry in echoed["logprobs"]]
+    assert len(scores) == len(PARIS) + 1 and scores[0] is None and all(s < 0 for s in scores[1:]), scores
+    assert scores[:-1] == [entry["logprob"] for entry in asked["prompt_logprobs"]], asked
+    assert [len(entry["top_logprobs"]) for entry in asked["prompt_logprobs"][1:]] == [2] * (len(PARIS) - 1), asked
+
+
 def test_generate_waits_for_room_in_the_queue():
     lines = "\n".join(json.dumps({"prompt": f"Number {i} is", "max_tokens": 2}) for i in range(40))
     done = run("generate", MODEL, "-i", "-", "--max-queued-requests", "3", "--max-num-seqs", "2", text=lines)
