@@ -143,6 +143,11 @@ void read_tools(FieldReader& reader, text::Conversation& conversation) {
       if (name == nullptr || !name->is_string()) {
         return reader.refuse("tools", "has an entry that is no object with a function and its name");
       }
+      const json::value* parameters = function->get_object().if_contains("parameters");
+      if (parameters != nullptr && !parameters->is_object() && !parameters->is_null()) {
+        return reader.refuse("tools", fmt::format("has the function \"{}\" whose parameters are {}, must be an object",
+                                                  view(name->get_string()), describe_value(*parameters)));
+      }
     }
     has_tools = true;
   }

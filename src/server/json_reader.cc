@@ -163,7 +163,7 @@ std::string describe_value(const json::value& value) {
     case json::kind::uint64:
       return fmt::format("{}", value.get_uint64());
     case json::kind::double_:
-      return std::isfinite(value.get_double()) ? fmt::format("{}", value.get_double()) : "a number beyond all bounds";
+      return std::isfinite(value.get_double()) ? fmt::format("{:#}", value.get_double()) : "a number beyond all bounds";
     case json::kind::string:
       return "a string";
     case json::kind::array:

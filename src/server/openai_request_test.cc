@@ -174,6 +174,8 @@ TEST(ParseCompletion, PromptForms) {
                                 "[[\"1\"]]"}) {
     refusal(parse_completion(R"({"prompt":)" + bad + "}"), "prompt");
   }
+  const std::string message = refusal(parse_completion(R"({"prompt":[1.0]})"), "prompt");
+  EXPECT_NE(message.find("the entry 1.0;"), std::string::npos) << message;
   EXPECT_TRUE(parse_completion(R"({"prompt_token_ids":[1,2]})"));
   refusal(parse_completion(R"({"prompt":"a","prompt_token_ids":[1,2]})"), "prompt_token_ids");
 }
@@ -335,6 +337,11 @@ TEST(ParseChat, Tools) {
   EXPECT_TRUE(parse_chat(chat(R"("tool_choice":"none")")));
   refusal(parse_chat(chat(R"("tools":[])")), "tools");
   refusal(parse_chat(chat(R"("tools":[{}])")), "tools");
+  for (const std::string bad : {"\"x\"", "[1]", "3", "true"}) {
+    refusal(parse_chat(chat(R"("tools":[{"type":"function","function":{"name":"f","parameters":)" + bad + "}}]")),
+            "tools");
+  }
+  EXPECT_TRUE(parse_chat(chat(R"("tools":[{"type":"function","function":{"name":"f","parameters":null}}])")));
   refusal(parse_chat(chat(R"("tool_choice":"auto")")), "tool_choice");
   refusal(parse_chat(chat(tools + R"(,"tool_choice":"required")")), "tool_choice");
   refusal(parse_chat(chat(tools + R"(,"tool_choice":{"type":"function","function":{"name":"f"}})")), "tool_choice");
