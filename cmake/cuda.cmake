@@ -34,7 +34,7 @@ enable_language(CUDA)
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20) # CMake 3.25 does not know nvcc 13's dialects
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_EXTENSIONS OFF)
-# ptxas tells of wgmma that it had to serialise (C7510), but does not fail.
+# ptxas tells where it had to serialise wgmma, but does not fail.
 set(CMAKE_CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/cmake/nvcc_launcher.sh ${CCACHE_PROGRAM})
 
 add_library(thalweg_cuda_options INTERFACE)
