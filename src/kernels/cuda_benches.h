@@ -6,7 +6,6 @@
 namespace thalweg::kernels {
 
 void bench_rms_norm(device::CudaBench& bench);
-void bench_linear(device::CudaBench& bench);
 void bench_paged_attention(device::CudaBench& bench);
 void bench_decoder_elementwise(device::CudaBench& bench);
 

@@ -6,7 +6,6 @@ namespace {
 
 constexpr kernels::CudaKernels kKernels = {
     .rms_norm = kernels::norm::rms_norm_sm90,
-    .linear = kernels::linear_sm90,
     .embed = kernels::embed_sm90,
     .add_rms_norm = kernels::add_rms_norm_sm90,
     .rope_table = kernels::rotation::rope_table_sm90,

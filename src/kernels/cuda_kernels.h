@@ -2,7 +2,6 @@
 #pragma once
 
 #include "kernels/attention/paged_attention/sm90.h"
-#include "kernels/linear/sm90.h"
 #include "kernels/norm/rms_norm/sm90.h"
 #include "kernels/residual/sm90.h"
 #include "kernels/rope/rope/sm90.h"
@@ -13,7 +12,6 @@ namespace thalweg::kernels {
 /// One entry per operation, declared in its folder's sm90.h and defined in its sm90.cu.
 struct CudaKernels {
   norm::RmsNormSm90* rms_norm;
-  LinearSm90* linear;
   EmbedSm90* embed;
   AddRmsNormSm90* add_rms_norm;
   rotation::RopeTableSm90* rope_table;

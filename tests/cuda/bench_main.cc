@@ -14,7 +14,6 @@ int main(int argc, char** argv) {
   }
   device::CudaBench bench(*device, argc > 1 ? argv[1] : "");
   kernels::bench_rms_norm(bench);
-  kernels::bench_linear(bench);
   kernels::bench_paged_attention(bench);
   kernels::bench_decoder_elementwise(bench);
   return 0;

@@ -159,17 +159,14 @@ __device__ __forceinline__ void pin(float (&d)[kNum]) {
   for (int i = 0; i < kNum; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-/// Describes a tile of swizzled 128-byte rows: its address in units of 16 bytes, 1,024 bytes from 8 rows to the next 8,
-/// swizzle 128. This is the lower half; the upper is the same for all, and the next 32 bytes of K are `+ 2`.
-__device__ __forceinline__ std::uint32_t tile_descriptor(const void* tile) {
-  return shared_address(tile) >> 4 | 1U << 16;
+/// Describes a tile of swizzled 128-byte rows: its address, 1,024 bytes from 8 rows to the next 8, swizzle 128. The
+/// next 32 bytes of K are `+ 2`, in units of 16 bytes.
+__device__ __forceinline__ std::uint64_t tile_descriptor(const void* tile) {
+  constexpr std::uint64_t kConstant =
+      (std::uint64_t{1} << 62) | (std::uint64_t{1024 >> 4} << 32) | (std::uint64_t{1} << 16);
+  return kConstant | ((shared_address(tile) & 0x3FFFF) >> 4);
 }
 inline constexpr int kDescriptorStep = kInstructionBytes >> 4;
-
-__device__ __forceinline__ std::uint64_t whole_descriptor(std::uint32_t lower) {
-  constexpr std::uint64_t kUpper = (std::uint64_t{1} << 62) | (std::uint64_t{1024 >> 4} << 32);
-  return kUpper | lower;
-}
 
 enum class Operand : std::uint8_t { kBF16, kE4M3 };
 
@@ -203,20 +200,20 @@ struct Product;
 #define THALWEG_PRODUCT(n, regs, floats, a, b, p)                                                               \
   template <>                                                                                                   \
   struct Product<Operand::kBF16, n> {                                                                           \
-    __device__ static __forceinline__ void run(float* d, std::uint32_t ta, std::uint32_t tb, bool accumulate) { \
+    __device__ static __forceinline__ void run(float* d, std::uint64_t da, std::uint64_t db, bool accumulate) { \
       asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " p ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n       \
                    "k16.f32.bf16.bf16 {" regs "}, " a ", " b ", add, 1, 1, 0, 0;\n}\n"                          \
                    : floats                                                                                     \
-                   : "l"(whole_descriptor(ta)), "l"(whole_descriptor(tb)), "r"(static_cast<int>(accumulate)));  \
+                   : "l"(da), "l"(db), "r"(static_cast<int>(accumulate)));                                      \
     }                                                                                                           \
   };                                                                                                            \
   template <>                                                                                                   \
   struct Product<Operand::kE4M3, n> {                                                                           \
-    __device__ static __forceinline__ void run(float* d, std::uint32_t ta, std::uint32_t tb, bool accumulate) { \
+    __device__ static __forceinline__ void run(float* d, std::uint64_t da, std::uint64_t db, bool accumulate) { \
       asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " p ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n       \
                    "k32.f32.e4m3.e4m3 {" regs "}, " a ", " b ", add, 1, 1;\n}\n"                                \
                    : floats                                                                                     \
-                   : "l"(whole_descriptor(ta)), "l"(whole_descriptor(tb)), "r"(static_cast<int>(accumulate)));  \
+                   : "l"(da), "l"(db), "r"(static_cast<int>(accumulate)));                                      \
     }                                                                                                           \
   };
 
@@ -235,12 +232,11 @@ struct RegisterProduct;
 #define THALWEG_REGISTER_PRODUCT(n, regs, floats, a, b, p)                                                             \
   template <>                                                                                                          \
   struct RegisterProduct<n> {                                                                                          \
-    __device__ static __forceinline__ void run(float* d, const std::uint32_t* ra, std::uint32_t tb, bool accumulate) { \
+    __device__ static __forceinline__ void run(float* d, const std::uint32_t* ra, std::uint64_t db, bool accumulate) { \
       asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " p ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n              \
                    "k16.f32.bf16.bf16 {" regs "}, {" a "}, " b ", add, 1, 1, 0;\n}\n"                                  \
                    : floats                                                                                            \
-                   : "r"(ra[0]), "r"(ra[1]), "r"(ra[2]), "r"(ra[3]), "l"(whole_descriptor(tb)),                        \
-                     "r"(static_cast<int>(accumulate)));                                                               \
+                   : "r"(ra[0]), "r"(ra[1]), "r"(ra[2]), "r"(ra[3]), "l"(db), "r"(static_cast<int>(accumulate)));      \
     }                                                                                                                  \
   };
 
