@@ -506,12 +506,14 @@ TEST_F(ServerTest, ClientThatDoesNotReadIsCutOff) {
       [](const GenerateRequest& request, std::int32_t) {
         return std::vector<std::int32_t>(static_cast<std::size_t>(request.max_tokens), ByteTokenizer::kHello);
       },
-      {.max_unsent_bytes = 64 << 10}, {.max_model_len = 1 << 24, .tokens_per_step = 1000, .step_ms = 1});
+      {.max_unsent_bytes = 64 << 10},
+      // At least ten seconds of text: on a busy machine the engine must not be done before the server has looked.
+      {.max_model_len = 1 << 24, .tokens_per_step = 200, .step_ms = 1});
   TestClient deaf = client();
   const int small = 4096;
   setsockopt(deaf.socket(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
   deaf.send_request("POST", "/v1/completions",
-                    R"({"prompt":"x","max_tokens":200000,"n":4,"stream":true,"ignore_eos":true})");
+                    R"({"prompt":"x","max_tokens":2000000,"n":4,"stream":true,"ignore_eos":true})");
   EXPECT_TRUE(eventually([&] { return engine->num_cancelled() == 4; }));
   EXPECT_EQ(call("GET", "/health").status, 200);
 }
